@@ -1,0 +1,1 @@
+"""Exact recall@K for image retrieval."""
