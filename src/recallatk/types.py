@@ -33,6 +33,10 @@ class RecallatkError(Exception):
     """What the caller can fix, in one line: what is wrong, which item, what to do."""
 
 
+class ChoiceError(RecallatkError):
+    """A choice that does not exist: a flag's value, a name; the command line exits with 2 instead of 3."""
+
+
 @runtime_checkable
 class Encoder(Protocol):
     """Any callable from a batch (a list of n images) to an array (n, d).
@@ -204,7 +208,7 @@ class EvalProtocol:
         for field, choices in _CHOICES.items():
             value = getattr(self, field)
             if value not in choices:
-                raise RecallatkError(f"{field}={value!r} is not a choice; choose one of: {', '.join(choices)}")
+                raise ChoiceError(f"{field}={value!r} is not a choice; choose one of: {', '.join(choices)}")
         if not self.ignore_same or any(not column for column in self.ignore_same.split("+")):
             raise RecallatkError(f"ignore_same={self.ignore_same!r}: join columns by +, such as camera+label, or none")
 
@@ -233,33 +237,43 @@ def _as_cutoffs(ks: Any) -> tuple[int, ...]:
         except TypeError:
             number = 0
         if number < 1 or isinstance(k, bool):
-            raise RecallatkError(f"k={k!r} is not a cutoff; every k must be a whole number of at least 1")
+            raise ChoiceError(f"k={k!r} is not a cutoff; every k must be a whole number of at least 1")
         cutoffs.add(number)
     if not cutoffs:
-        raise RecallatkError("no k was given; name at least one cutoff, such as ks=(1, 5, 10)")
+        raise ChoiceError("no k was given; name at least one cutoff, such as ks=(1, 5, 10)")
     return tuple(sorted(cutoffs))
 
 
-def as_rows(embeddings: Any, name: str) -> npt.NDArray[Any]:
-    """Embeddings of any array library as a 2-D numpy array of real numbers.
+def as_numbers(values: Any, name: str) -> npt.NDArray[Any]:
+    """Anything that an array library or a list holds, as a numpy array of real numbers.
 
     Torch tensors are detached and moved to the CPU (bfloat16 becomes float32, which is exact).
 
     Raises:
-        RecallatkError: not two-dimensional, no columns, or not real numbers.
+        RecallatkError: rows of different length, or not real numbers.
     """
-    if hasattr(embeddings, "detach"):
-        tensor = embeddings.detach().cpu()
-        embeddings = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+    if hasattr(values, "detach"):
+        tensor = values.detach().cpu()
+        values = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
     try:
-        array = np.asanyarray(embeddings)
+        array = np.asanyarray(values)
     except ValueError as error:
         raise RecallatkError(f"{name}: rows of different length are no (n, d) array ({error})") from error
-    if array.dtype.kind not in "fiu" and not array.size == 0:
+    if array.dtype.kind not in "fiu" and array.size:
         raise RecallatkError(f"{name}: the dtype is {array.dtype}, not numeric; embeddings are rows of real numbers")
+    return cast("npt.NDArray[Any]", array)
+
+
+def as_rows(embeddings: Any, name: str) -> npt.NDArray[Any]:
+    """Embeddings as a two-dimensional array of real numbers, (rows, columns).
+
+    Raises:
+        RecallatkError: not two-dimensional, no columns, or not real numbers.
+    """
+    array = as_numbers(embeddings, name)
     if array.ndim != 2 or array.shape[1] == 0:
         raise RecallatkError(f"{name}: the shape is {array.shape}; embeddings must be two-dimensional, (rows, columns)")
-    return cast("npt.NDArray[Any]", array)
+    return array
 
 
 def float32_blocks(embeddings: npt.NDArray[Any], rows_a_block: int = 4096) -> Iterable[tuple[int, Float32Rows]]:
@@ -331,8 +345,9 @@ def as_labels(values: Iterable[Any], name: str, *, kind: LabelKind = "text") -> 
 
 
 def _as_texts(values: Iterable[Any]) -> tuple[str, ...]:
-    listed = values.tolist() if isinstance(values, np.ndarray) else values
-    return tuple(value if isinstance(value, str) else str(value) for value in listed)
+    listed = values.tolist() if hasattr(values, "tolist") else values
+    # None and NaN (an empty cell of a data frame) are an empty text, which says "unknown".
+    return tuple("" if value is None or value != value else str(value) for value in listed)
 
 
 def _normalise_columns(rows: ImageSet | EmbeddingSet, n: int, noun: str, name: str) -> None:

@@ -1,0 +1,63 @@
+"""The ranks of the positives as counts: the one object that every metric is computed from."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recallatk.ranking.grid import SIMILARITY_SCALE
+
+Depth: TypeAlias = Literal["first", "all"]
+Counts: TypeAlias = npt.NDArray[np.int64]
+
+NEAR = SIMILARITY_SCALE // 1_000_000
+"""Similarities within 1e-6 of each other are near-ties: about what float32 products differ by between libraries."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """For a block of queries: how many negatives stand ahead of, and level with, their positives.
+
+    The rank of a positive is its place among the positives plus the number of negatives ahead of it, so nothing else
+    of the gallery's order is needed. A *level* is a distinct similarity of a query's positives; the levels of the i-th
+    query are `starts[i]:starts[i + 1]`, nearest first: one at most at depth "first", all of them at depth "all".
+    Counts of two parts of a gallery add.
+
+    Attributes:
+        queries: the rows of the queries, a contiguous slice.
+        starts: (b + 1,) where the levels of each query begin.
+        similarity: (levels,) in multiples of 2**-52.
+        negatives_ahead: (levels,) negatives with a greater similarity.
+        negatives_tied: (levels,) negatives with the same similarity.
+        positives_tied: (levels,) positives with this similarity, at least 1.
+        best_positive: (b,) gallery row of the nearest positive, the first row of several; -1 without a positive.
+        near_above: (b,) negatives at most 1e-6 above the best level.
+        near_below: (b,) negatives at most 1e-6 below the best level.
+        n_positives: (b,) positives that are left after everything ignored is gone.
+        n_candidates: (b,) gallery items that are left after everything ignored is gone.
+    """
+
+    queries: slice
+    starts: Counts
+    similarity: Counts
+    negatives_ahead: Counts
+    negatives_tied: Counts
+    positives_tied: Counts
+    best_positive: Counts
+    near_above: Counts
+    near_below: Counts
+    n_positives: Counts
+    n_candidates: Counts
+
+    def __len__(self) -> int:
+        return int(self.queries.stop - self.queries.start)
+
+    def at_best(self, values: Counts) -> Counts:
+        """A column of the levels at each query's best positive; 0 for a query without a positive."""
+        best = np.zeros(len(self), dtype=np.int64)
+        found = np.diff(self.starts) > 0
+        best[found] = values[self.starts[:-1][found]]
+        return best
