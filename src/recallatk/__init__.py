@@ -1,1 +1,62 @@
-"""Exact recall@K for image retrieval."""
+"""Exact recall@K for image retrieval: one number that can be trusted, repeated and defended."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recallatk.datasets import load_dataset
+    from recallatk.embeddings import load_embeddings, save_embeddings
+    from recallatk.encoders import load_encoder
+    from recallatk.encoding import encode, encode_all
+    from recallatk.evaluation import evaluate_embeddings, recall_at_k
+    from recallatk.report import Report
+    from recallatk.run import encode_dataset, evaluate, evaluate_encoded, load_report, save_run
+    from recallatk.types import Dataset, EmbeddingSet, Encoder, EvalProtocol, ImageSet, RecallatkError
+
+__all__ = [
+    "Dataset",
+    "EmbeddingSet",
+    "Encoder",
+    "EvalProtocol",
+    "ImageSet",
+    "RecallatkError",
+    "Report",
+    "encode",
+    "encode_all",
+    "encode_dataset",
+    "evaluate",
+    "evaluate_embeddings",
+    "evaluate_encoded",
+    "load_dataset",
+    "load_embeddings",
+    "load_encoder",
+    "load_report",
+    "recall_at_k",
+    "save_embeddings",
+    "save_run",
+]
+
+_HOMES = {
+    "datasets": ("load_dataset",),
+    "embeddings": ("load_embeddings", "save_embeddings"),
+    "encoders": ("load_encoder",),
+    "encoding": ("encode", "encode_all"),
+    "evaluation": ("evaluate_embeddings", "recall_at_k"),
+    "report": ("Report",),
+    "run": ("encode_dataset", "evaluate", "evaluate_encoded", "load_report", "save_run"),
+    "types": ("Dataset", "EmbeddingSet", "Encoder", "EvalProtocol", "ImageSet", "RecallatkError"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    # Looked up when first used, so that importing one name does not import Pillow and everything else.
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'recallatk' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"recallatk.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
