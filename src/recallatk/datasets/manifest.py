@@ -1,0 +1,202 @@
+"""A manifest -> Dataset: one row an image, with its path, label, and what else is known of it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from recallatk.datasets.naming import and_more, counted, same_file, shown, split_labels
+from recallatk.datasets.tables import Table, read_table
+from recallatk.types import Dataset, ImageSet, OnError, RecallatkError, Skipped
+
+Role = Literal["query", "gallery", "both"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    place: str
+    role: Role
+    name: str
+    file: Path | None  # None: not there
+    id: str
+    label: Any
+    groups: tuple[str, ...]
+
+
+def load_manifest(
+    path: Path, *, root: Path | None = None, label_separator: str | None = None, on_error: OnError = "error"
+) -> Dataset:
+    """Read a manifest: .csv, .tsv, .jsonl, .ndjson or .parquet.
+
+    Columns: `path` and `label`; optional `id` and `role` (query, gallery or both); every other column is a group
+    column. `split` is read as `role` when it names query or gallery rows and there is no `role`. Without roles every
+    row is both, which is leave-one-out. Cells of .csv and .tsv stay the text they are.
+
+    Args:
+        path: the manifest.
+        root: the folder that relative paths start from; default: the manifest's own.
+        label_separator: splits a label cell into several labels; an empty cell is then no label.
+        on_error: whether rows whose file is missing stop the run or are skipped.
+
+    Raises:
+        RecallatkError: a column, cell or file is missing or not understood; the message names the line.
+    """
+    path = Path(path)
+    folder = path.parent if root is None else Path(root)
+    if not folder.is_dir():
+        raise RecallatkError(f"{folder}: no such folder; root is the folder that the paths of {path} start from")
+    table = read_table(path)
+    for column in ("path", "label"):
+        if column not in table.columns:
+            found = ", ".join(repr(name) for name in table.columns)
+            raise RecallatkError(f"{path}: no column {column!r}; columns found: {found}. Rename one, or add it")
+    notes = list(table.notes)
+    roles, role_column = _read_roles(path, table, notes)
+    group_columns = [name for name in table.columns if name not in ("path", "label", "id", role_column)]
+    rows = _read_rows(path, table, roles, group_columns, folder, label_separator, notes)
+    _check_ids(path, rows, by_path="id" not in table.columns)
+    alone = all(row.role == "both" for row in rows)
+    missing = [row for row in rows if row.file is None]
+    if missing and on_error == "error":
+        raise RecallatkError(
+            f"{path}: {missing[0].place}: no such file {missing[0].name!r}{and_more(len(missing), 'row')}; "
+            f"correct the path (relative ones start from {folder}), or leave such rows out with on_error='skip' "
+            "(--on-error skip)"
+        )
+    rows = [row for row in rows if row.file is not None]
+    sides = {side: [row for row in rows if row.role in (side, "both")] for side in ("query", "gallery")}
+    for side, members in sides.items():
+        if not members:
+            reason = "the file of every such row is missing" if missing else f"set role to {side} or both in some rows"
+            raise RecallatkError(f"{path}: no row is in the {side} side; {reason}")
+    real_folder, real_folders = os.path.realpath(folder), dict[str, str]()
+
+    def image_set(members: Sequence[_Row]) -> ImageSet:
+        files = [row.file for row in members if row.file is not None]
+        return ImageSet(
+            elements=tuple(files),
+            ids=tuple(row.id for row in members),
+            labels=tuple(row.label for row in members),
+            same=tuple(same_file(_real_path(file, real_folders), [(real_folder, "")]) for file in files),
+            groups={name: tuple(row.groups[i] for row in members) for i, name in enumerate(group_columns)},
+        )
+
+    return Dataset(
+        query=image_set(sides["query"]),
+        gallery=None if alone else image_set(sides["gallery"]),
+        root=folder,
+        skipped=tuple(Skipped(row.name, f"no such file ({path.name}, {row.place})") for row in missing),
+        notes=tuple(notes),
+    )
+
+
+def _read_roles(path: Path, table: Table, notes: list[str]) -> tuple[list[Role | None], str | None]:
+    """The role of each row (None: left aside), and the column it came from."""
+    known = get_args(Role)
+    if "role" in table.columns:
+        for place, value in zip(table.places, table.columns["role"], strict=True):
+            if value not in known:
+                raise RecallatkError(f"{path}: {place}: the role is {value!r}; write {', '.join(known)}")
+        return list(table.columns["role"]), "role"
+    split = table.columns.get("split", ())
+    if not {"query", "gallery"}.intersection(value for value in split if isinstance(value, str)):
+        return ["both"] * len(table.places), None
+    aside = collections.Counter(repr(value) for value in split if value not in known)
+    if aside:
+        most = ", ".join(f"{value}: {number:,}" for value, number in aside.most_common(3))
+        rows = counted(aside.total(), "row")
+        notes.append(f"{rows} left aside, whose split is none of {', '.join(known)} ({most})")
+    return [value if value in known else None for value in split], "split"
+
+
+def _read_rows(
+    path: Path,
+    table: Table,
+    roles: Sequence[Role | None],
+    group_columns: Sequence[str],
+    folder: Path,
+    separator: str | None,
+    notes: list[str],
+) -> list[_Row]:
+    columns, rows, converted = table.columns, [], 0
+    empty = collections.Counter[str]()
+    for row, (place, role) in enumerate(zip(table.places, roles, strict=True)):
+        if role is None:
+            continue
+        where = f"{path}: {place}"
+        given = columns["path"][row]
+        if not isinstance(given, str) or not given:
+            raise RecallatkError(f"{where}: the path is {given!r}; write the image's path, or remove the row")
+        name, file = _locate(folder, given)
+        converted += os.sep == "/" and name != given
+        name = shown(name)
+        identity = columns["id"][row] if "id" in columns else name
+        if identity in (None, ""):
+            raise RecallatkError(f"{where}: the id is empty; give every row one, or remove the column")
+        label = _read_label(columns["label"][row], f"{where} ({name!r})", separator)
+        groups = tuple("" if columns[column][row] is None else str(columns[column][row]) for column in group_columns)
+        empty.update(column for column, value in zip(group_columns, groups, strict=True) if not value)
+        rows.append(_Row(place, role, name, file, str(identity), label, groups))
+    if converted:
+        notes.append(
+            f"{counted(converted, 'path')} written with a backslash read with /, as the files are only there so"
+        )
+    notes.extend(f"the column {column!r} is empty in {counted(number, 'row')}" for column, number in empty.items())
+    return rows
+
+
+def _locate(folder: Path, given: str) -> tuple[str, Path | None]:
+    """The path with "/" and the file, which is None when it is not there."""
+    for name in dict.fromkeys((given, given.replace("\\", "/"))):
+        if os.path.isfile(folder / name):  # noqa: PTH113 - Path.is_file raises on a name that is too long
+            return name.replace(os.sep, "/"), folder / name
+    return given.replace(os.sep, "/"), None
+
+
+def _real_path(file: Path, known: dict[str, str]) -> str:
+    """The file with links followed; every folder is resolved once."""
+    if file.is_symlink():
+        return os.path.realpath(file)
+    parent = str(file.parent)
+    if parent not in known:
+        known[parent] = os.path.realpath(parent)
+    return str(Path(known[parent], file.name))
+
+
+def _read_label(value: Any, where: str, separator: str | None) -> str | int | tuple[str | int, ...]:
+    if isinstance(value, list):
+        return tuple(_single_label(item, where) for item in value)
+    if separator is not None:
+        return split_labels(value, separator) if isinstance(value, str) else (_single_label(value, where),)
+    return _single_label(value, where)
+
+
+def _single_label(value: Any, where: str) -> str | int:
+    if value == "":
+        raise RecallatkError(f"{where}: the label is empty; give the row a label, or remove it")
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    if value is None:
+        raise RecallatkError(f"{where}: there is no label; give the row a label, or remove it")
+    raise RecallatkError(f"{where}: the label is {value!r} ({type(value).__name__}); labels are text or integers")
+
+
+def _check_ids(path: Path, rows: Sequence[_Row], *, by_path: bool) -> None:
+    """An id stands once on a side; on both sides it must be the same image with the same label."""
+    noun, advice = ("path", "or tell them apart in an id column") if by_path else ("id", "or change one")
+    seen: dict[str, list[_Row]] = {}
+    for row in rows:
+        for other in seen.setdefault(row.id, []):
+            places = f"{path}: {other.place} and {row.place} have the same {noun} {row.id!r}"
+            if row.role == other.role or "both" in (row.role, other.role):
+                side = row.role if row.role != "both" else other.role
+                raise RecallatkError(f"{places} (role {side}); remove one, {advice}")
+            if row.label != other.label:
+                raise RecallatkError(f"{places} but the labels {other.label!r} and {row.label!r}; correct one")
+            if row.file != other.file or row.name != other.name:
+                raise RecallatkError(f"{places} but the files {other.name!r} and {row.name!r}; change one id")
+        seen[row.id].append(row)

@@ -1,0 +1,61 @@
+"""How the files of a data set are named: in ids, in `same`, and counted in messages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from recallatk.types import RecallatkError
+
+
+def shown(name: str) -> str:
+    r"""A file name as valid text: bytes that are no UTF-8 become visible escapes.
+
+    >>> shown("caf\udce9.png")
+    'caf\\xe9.png'
+    """
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def same_file(real: str, bases: Sequence[tuple[str, str]]) -> str:
+    """The text that stands for a resolved file: equal for two paths exactly when they lead to the same file.
+
+    Args:
+        real: the file with every link followed.
+        bases: (resolved folder, prefix) in order; the first folder that holds the file makes it relative, so that a
+            data set that is moved keeps its names. A file outside them keeps its absolute path.
+    """
+    for folder, prefix in bases:
+        inside = folder.rstrip(os.sep) + os.sep
+        if real.startswith(inside):
+            return prefix + shown(real[len(inside) :]).replace(os.sep, "/")
+    return shown(real).replace(os.sep, "/")
+
+
+def split_labels(cell: str, separator: str) -> tuple[str, ...]:
+    """The labels of one cell; blanks are kept, and an empty cell is no label.
+
+    >>> split_labels("cat|pet", "|")
+    ('cat', 'pet')
+    """
+    if not separator:
+        raise RecallatkError("label_separator='' separates nothing; give a text such as '|', or leave it out")
+    return tuple(part for part in cell.split(separator) if part)
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "file"), counted(1200, "file"), counted(2, "query", "queries")
+    ('1 file', '1,200 files', '2 queries')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def and_more(number: int, noun: str) -> str:
+    """What follows the first of several things in a message; nothing when it was the only one.
+
+    >>> and_more(1, "row"), and_more(3, "row")
+    ('', ' (and 2 more rows)')
+    """
+    return f" (and {counted(number - 1, f'more {noun}')})" if number > 1 else ""

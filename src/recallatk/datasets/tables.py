@@ -1,0 +1,171 @@
+"""Manifest files -> columns: CSV, TSV, JSON lines and Parquet, with the place of every row for messages."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recallatk.datasets.naming import counted
+from recallatk.types import RecallatkError
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """The columns of a file.
+
+    Attributes:
+        columns: name -> values; text from CSV and TSV, what the file says from the others (None: no value).
+        places: where each row stands ("line 5").
+        notes: one line for each thing that was left aside.
+    """
+
+    columns: Mapping[str, Sequence[Any]]
+    places: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def read_table(path: Path) -> Table:
+    """Read a table; its suffix names the format.
+
+    Raises:
+        RecallatkError: an unknown suffix, or a file that is not what its suffix says.
+    """
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise RecallatkError(f"{path}: manifests end in {', '.join(READERS)}; convert it, or name a folder")
+    try:
+        table = reader(path)
+    except OSError as error:
+        raise RecallatkError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if not table.places:
+        raise RecallatkError(f"{path}: no rows below the header; list at least one image")
+    return table
+
+
+def _read_text(path: Path) -> str:
+    raw = path.read_bytes()
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise RecallatkError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from error
+
+
+def _read_delimited(path: Path, delimiter: str) -> Table:
+    rows = _delimited_rows(path, delimiter)
+    _, header = next(rows, (0, None))
+    if header is None:
+        raise RecallatkError(f"{path}: the file is empty; its first line names the columns (path, label, ...)")
+    if len(header) == 1:
+        wrong = next((mark for mark in ";\t,|" if mark in header[0] and mark != delimiter), None)
+        if wrong is not None:
+            advice = "name it .tsv" if wrong == "\t" else "name it .csv" if wrong == "," else "save it with commas"
+            raise RecallatkError(
+                f"{path}: one column found, {header[0]!r}: the separator is {wrong!r}, not {delimiter!r}; {advice}"
+            )
+    _refuse_twins(path, header)
+    cells, places = [], []
+    for line, row in rows:
+        if len(row) != len(header):
+            raise RecallatkError(
+                f"{path}: line {line} has {counted(len(row), 'field')}, the header has {len(header)}; "
+                f"put cells that hold {delimiter!r} in double quotes"
+            )
+        cells.append(row)
+        places.append(f"line {line}")
+    columns = dict(zip(header, zip(*cells, strict=True), strict=True)) if cells else {}
+    unnamed = columns.pop("", None)
+    notes = () if unnamed is None else ("a column without a name left aside",)
+    return Table(columns, tuple(places), notes)
+
+
+def _delimited_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Each row with the line it begins on; a cell in quotes may span lines. Empty lines are no rows."""
+    reader = csv.reader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter, strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise RecallatkError(
+                f"{path}: the row that begins on line {line} is not valid ({error}); check its double quotes"
+            ) from error
+        if row is None:
+            return
+        if row:
+            yield line, row
+
+
+def _read_json_lines(path: Path) -> Table:
+    rows, places = [], []
+    for number, line in enumerate(_read_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise RecallatkError(f"{path}: line {number} is not JSON ({error}); write one object a line") from error
+        if not isinstance(row, dict):
+            raise RecallatkError(f'{path}: line {number} is no object; write {{"path": ..., "label": ...}}')
+        rows.append(row)
+        places.append(f"line {number}")
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    nested = [
+        name
+        for name, values in columns.items()
+        if name not in _OURS and any(isinstance(value, list | dict) for value in values)
+    ]
+    return Table(
+        {name: values for name, values in columns.items() if name not in nested}, tuple(places), _nested_notes(nested)
+    )
+
+
+def _read_parquet(path: Path) -> Table:
+    import pyarrow as pa  # slow to import
+    import pyarrow.parquet as pq
+
+    def is_nested(kind: pa.DataType) -> bool:
+        return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+    try:
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            _refuse_twins(path, schema.names)
+            nested = [field.name for field in schema if field.name not in _OURS and is_nested(field.type)]
+            table = file.read(columns=[name for name in schema.names if name not in nested])
+    except pa.ArrowException as error:
+        raise RecallatkError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from error
+    columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    places = tuple(f"row {row} (counted from 0)" for row in range(table.num_rows))
+    return Table(columns, places, _nested_notes(nested))
+
+
+# The columns that mean something: everything else is a group column.
+_OURS = ("path", "label", "id", "role", "split")
+
+
+def _nested_notes(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"the column {name!r} holds lists, objects or bytes and is left aside" for name in names)
+
+
+def _refuse_twins(path: Path, header: Sequence[str]) -> None:
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise RecallatkError(f"{path}: the column {twice!r} occurs more than once; rename one")
+
+
+READERS: dict[str, Callable[[Path], Table]] = {
+    ".csv": functools.partial(_read_delimited, delimiter=","),
+    ".tsv": functools.partial(_read_delimited, delimiter="\t"),
+    ".jsonl": _read_json_lines,
+    ".ndjson": _read_json_lines,
+    ".parquet": _read_parquet,
+}
+"""Suffix -> reader."""
