@@ -1,0 +1,259 @@
+"""EmbeddingSet <-> files; to add a format, write a reader and a writer and add a row to FORMATS."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from recallatk.embeddings import arrays, parquet, tensors
+from recallatk.embeddings.labels import LABEL_FORMATS
+from recallatk.embeddings.samples import Samples
+from recallatk.types import EmbeddingSet, OnError, RecallatkError, Skipped, as_labels, as_rows, unusable_rows
+
+Row = TypeVar("Row")
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How one kind of file is read and written, where its labels are, and whether they lie in a file beside it."""
+
+    read: Callable[[Path, str], tuple[npt.NDArray[Any], Samples]]
+    write: Callable[[Path, EmbeddingSet, Mapping[str, Any]], tuple[Path, ...]]
+    labels: str
+    side_file: Callable[[Path], Path] | None = None
+
+
+FORMATS = {
+    ".npy": Format(arrays.read_npy, arrays.write_npy, "NAME.samples.parquet beside it", arrays.side_file),
+    ".npz": Format(arrays.read_npz, arrays.write_npz, "an array `labels`"),
+    ".parquet": Format(parquet.read, parquet.write, "a column `label`"),
+    ".safetensors": Format(tensors.read, tensors.write, "a tensor `labels`, or JSON under `labels` in its header"),
+}
+RUNS_CODE = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedEmbeddings:
+    """What a file held.
+
+    Attributes:
+        embeddings: the set, checked.
+        skipped: the rows that were left out because they have no direction (`on_error="skip"`).
+        metadata: what `save_embeddings` was given.
+        notes: one line for each thing in the file that was not used.
+    """
+
+    embeddings: EmbeddingSet
+    skipped: tuple[Skipped, ...] = ()
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def load_embeddings(
+    path: str | os.PathLike[str],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    on_error: OnError = "error",
+    label_separator: str | None = None,
+) -> LoadedEmbeddings:
+    """Read embeddings, their ids and labels; nothing is ever unpickled.
+
+    Args:
+        path: a .npy (mapped, not loaded), .npz, .parquet or .safetensors file.
+        labels: a file of labels, one a row, in place of those that `path` holds: .npy, .txt, .csv, .tsv, .json or
+            .parquet. If both files have ids, these must agree row by row.
+        name: how messages call the set ("query", "gallery"); by default the file's name.
+        on_error: what to do with a row that is not finite or all zero.
+        label_separator: splits one text into several labels; an empty text is then no label.
+
+    Raises:
+        RecallatkError: the file is absent, damaged, of an unknown kind, has no labels, or does not fit together.
+    """
+    path = Path(path)
+    name = path.name if name is None else name
+    where = name if path.name in name else f"{name} ({path.name})"
+    format_ = _format_of(path, FORMATS, "embeddings", where)
+    _check_file(path, where)
+    found, samples = format_.read(path, where)
+    beside = None if format_.side_file is None else format_.side_file(path)
+    if beside is not None and beside.is_file():
+        if labels is None:
+            samples = parquet.read_samples(beside, f"{where}: {beside.name}")
+        else:
+            samples = Samples(notes=(f"{beside.name} was not read, because a file of labels was given",))
+    if labels is not None:
+        samples = _with_labels_from(Path(labels), samples, where, several=label_separator is not None)
+        source = f"{where}, labels from {Path(labels).name}"
+    elif samples.labels is None:
+        raise RecallatkError(
+            f"{where}: there are no labels; give a file of them (labels=..., --query-labels or --gallery-labels), "
+            f"or keep them in {format_.labels.replace('NAME', path.stem)}"
+        )
+    else:
+        source = where
+    rows = as_rows(found, where)
+    columns = _columns(samples, label_separator, source)
+    _check_lengths(columns, len(rows), source)
+    skipped: list[Skipped] = []
+    if on_error == "skip" and (bad := dict(unusable_rows(rows))):
+        ids = columns["ids"]
+        skipped = [Skipped(f"row {row}" if ids is None else str(ids[row]), why) for row, why in bad.items()]
+        keep = [row for row in range(len(rows)) if row not in bad]
+        rows = rows[np.asarray(keep, dtype=np.int64)]
+        columns = {column: _take(values, keep) for column, values in columns.items()}
+    try:
+        embeddings = EmbeddingSet(rows, name=name, **columns)
+    except RecallatkError as error:
+        raise RecallatkError(f"{source}: {str(error).removeprefix(f'{name}: ')}") from error
+    return LoadedEmbeddings(embeddings, tuple(skipped), dict(samples.metadata), samples.notes)
+
+
+def save_embeddings(
+    embeddings: EmbeddingSet, path: str | os.PathLike[str], *, metadata: Mapping[str, Any] | None = None
+) -> tuple[Path, ...]:
+    """Write a set so that `load_embeddings` gives back exactly the same; the suffix says how.
+
+    Args:
+        embeddings: the set; its dtype is kept.
+        path: a .npy, .npz, .parquet or .safetensors file, replaced as a whole if it exists.
+        metadata: anything that JSON can say (the encoder, the preprocessing).
+
+    Returns:
+        The files written (.npy has a second one, `NAME.samples.parquet`, for all but the numbers).
+
+    Raises:
+        RecallatkError: the suffix or dtype is not one that is written, or the place is not writable.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from recallatk.types import EmbeddingSet
+        >>> photos = EmbeddingSet(np.eye(2, dtype=np.float16), labels=("cat", "dog"), ids=("a.jpg", "b.jpg"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     files = save_embeddings(photos, f"{folder}/photos.npz", metadata={"encoder": "mine"})
+        ...     loaded = load_embeddings(files[0])
+        >>> loaded.embeddings.labels, loaded.embeddings.embeddings.dtype, loaded.metadata
+        (('cat', 'dog'), dtype('float16'), {'encoder': 'mine'})
+    """
+    path = Path(path)
+    format_ = check_target(path)
+    dtype = embeddings.embeddings.dtype
+    if dtype.kind not in "fiu" or dtype.itemsize > 8:
+        raise RecallatkError(f"{path}: embeddings of dtype {dtype} are not written; convert them to float32 or float64")
+    return format_.write(path, embeddings, {} if metadata is None else metadata)
+
+
+def check_target(path: Path) -> Format:
+    """The format that a file to be written will have; call it before the work whose result goes there.
+
+    Raises:
+        RecallatkError: the suffix is not one that is written, or the place is not writable.
+    """
+    format_ = _format_of(path, FORMATS, "embeddings", str(path))
+    if path.is_dir():
+        raise RecallatkError(f"{path}: this is a folder; name a file")
+    if not path.parent.is_dir():
+        raise RecallatkError(f"{path}: there is no folder {path.parent}; make it first")
+    return format_
+
+
+def _format_of(path: Path, formats: Mapping[str, Row], noun: str, where: str) -> Row:
+    suffix = path.suffix.lower()
+    if suffix in formats:
+        return formats[suffix]
+    if suffix in RUNS_CODE:
+        raise RecallatkError(
+            f"{where}: a {suffix} file can run code when it is opened, so it is refused; open it yourself if you trust "
+            f"it and save the plain array: np.save({path.stem + '.npy'!r}, np.asarray(values))"
+        )
+    close = difflib.get_close_matches(suffix, formats, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise RecallatkError(
+        f"{where}: {suffix or 'no suffix'} is no kind of {noun} file that is read; {', '.join(formats)} are{hint}"
+    )
+
+
+def _check_file(path: Path, where: str) -> None:
+    if path.is_dir():
+        raise RecallatkError(f"{where}: {path} is a folder; name a file")
+    if not path.is_file():
+        raise RecallatkError(f"{where}: there is no file {path}")
+
+
+def _with_labels_from(path: Path, own: Samples, where: str, *, several: bool) -> Samples:
+    """The samples with the labels of another file, and its ids, groups and so on where it has them."""
+    where = f"{where}, labels from {path.name}"
+    read = _format_of(path, LABEL_FORMATS, "labels", where)
+    _check_file(path, where)
+    given: Samples = read(path, where, several=several)
+    if given.labels is None:
+        raise RecallatkError(f"{where}: no column is called label")
+    if own.ids is not None and given.ids is not None:
+        pairs = enumerate(zip(map(str, own.ids), map(str, given.ids), strict=False))
+        for row, (ours, theirs) in pairs:
+            if ours != theirs:
+                raise RecallatkError(f"{where}: row {row} is {ours!r} among the embeddings and {theirs!r} there")
+    return dataclasses.replace(
+        own,
+        labels=given.labels,
+        label_kind=given.label_kind,
+        ids=own.ids if given.ids is None else given.ids,
+        same=own.same if given.same is None else given.same,
+        content=own.content if given.content is None else given.content,
+        groups={**own.groups, **given.groups},
+        notes=own.notes + given.notes,
+    )
+
+
+def _columns(samples: Samples, separator: str | None, name: str) -> dict[str, Any]:
+    """The arguments of EmbeddingSet."""
+    values = samples.labels
+    if separator is not None:
+        if not separator:
+            raise RecallatkError("label_separator is empty; give the text between two labels, such as ';'")
+        if getattr(values, "ndim", 1) == 1:
+            values = [_split(value, separator) for value in values]
+    labels, kind = as_labels(values, name, kind=samples.label_kind)
+    columns = {column: _texts(getattr(samples, column), column, name) for column in ("ids", "same", "content")}
+    groups = {column: _texts(group, column, name) for column, group in samples.groups.items()}
+    return {"labels": labels, "label_kind": kind, "groups": groups, **columns}
+
+
+def _split(label: Any, separator: str) -> Any:
+    if not isinstance(label, str):
+        return label
+    return tuple(label.split(separator)) if label else ()
+
+
+def _texts(values: Any, column: str, name: str) -> tuple[str, ...] | None:
+    if values is None:
+        return None
+    if getattr(values, "ndim", 1) != 1:
+        raise RecallatkError(f"{name}: {column!r} has shape {values.shape}; give one text or integer a row")
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    if not all(isinstance(value, str | int) for value in listed):
+        other = next(value for value in listed if not isinstance(value, str | int))
+        raise RecallatkError(f"{name}: {column!r} holds {other!r} ({type(other).__name__}); give text or integers")
+    return tuple(str(value) for value in listed)
+
+
+def _check_lengths(columns: Mapping[str, Any], n: int, name: str) -> None:
+    singles = {column: values for column, values in columns.items() if column not in ("groups", "label_kind")}
+    for column, values in {**singles, **columns["groups"]}.items():
+        if values is not None and len(values) != n:
+            raise RecallatkError(f"{name}: {len(values)} {column} for {n} embedding rows; there must be one for each")
+
+
+def _take(values: Any, rows: Sequence[int]) -> Any:
+    """These rows of a column, or of each of the groups."""
+    if isinstance(values, dict):
+        return {column: _take(group, rows) for column, group in values.items()}
+    return tuple(values[row] for row in rows) if isinstance(values, tuple) else values

@@ -1,0 +1,73 @@
+"""Files of labels, for arrays that carry none."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from recallatk.embeddings import arrays, parquet
+from recallatk.embeddings.samples import Samples, from_columns, readable
+from recallatk.types import RecallatkError
+
+
+def read_npy(path: Path, name: str, *, several: bool) -> Samples:
+    """An array of integers or text, one a row."""
+    return Samples(labels=arrays.read_array(path, name))
+
+
+def read_parquet(path: Path, name: str, *, several: bool) -> Samples:
+    """A table with a column `label` (or `labels`), and ids and groups if it has them."""
+    return parquet.read_samples(path, name)
+
+
+def read_text(path: Path, name: str, *, several: bool) -> Samples:
+    """One label a line; only the line break is taken off. With several labels a line, an empty line is none."""
+    with readable(name):
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    while lines and not lines[-1]:
+        lines.pop()
+        if several:  # further empty lines say "no label"
+            break
+    if not several and "" in lines:
+        raise RecallatkError(f"{name}: line {lines.index('') + 1} is empty; every row needs a label")
+    return Samples(labels=lines)
+
+
+def read_json(path: Path, name: str, *, several: bool) -> Samples:
+    """A list of text, integers or lists of them."""
+    with readable(name, RecursionError):
+        labels: Any = json.loads(path.read_text(encoding="utf-8-sig"))
+    if not isinstance(labels, list):
+        raise RecallatkError(f"{name}: holds a {type(labels).__name__}; labels are a list, one element a row")
+    return Samples(labels=labels)
+
+
+def read_csv(path: Path, name: str, *, several: bool) -> Samples:
+    """A table with a header and a column `label`; `id` and groups are read if they are there."""
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    with readable(name, csv.Error), path.open(encoding="utf-8-sig", newline="") as stream:
+        reader = csv.reader(stream, delimiter=delimiter, strict=True)
+        header = next(reader, [])
+        lines = [(reader.line_num, row) for row in reader]
+    while lines and not lines[-1][1]:
+        lines.pop()
+    for number, row in lines:
+        if len(row) != len(header):
+            raise RecallatkError(f"{name}: line {number} has {len(row)} cells, the header has {len(header)}")
+    if "label" not in header and "labels" not in header:
+        raise RecallatkError(f"{name}: no column is called label; the columns are {', '.join(header) or 'none'}")
+    if len(set(header)) != len(header):
+        raise RecallatkError(f"{name}: two columns have one name ({', '.join(header)}); rename one")
+    return from_columns({column: [row[place] for _, row in lines] for place, column in enumerate(header)})
+
+
+LABEL_FORMATS = {
+    ".npy": read_npy,
+    ".txt": read_text,
+    ".csv": read_csv,
+    ".tsv": read_csv,
+    ".json": read_json,
+    ".parquet": read_parquet,
+}

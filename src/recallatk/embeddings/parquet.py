@@ -1,0 +1,185 @@
+"""Parquet: one row an embedding, the numbers as lists, everything else as columns."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recallatk.embeddings.samples import (
+    DOCUMENT_KEY,
+    EMBEDDING_COLUMNS,
+    NAMED,
+    Samples,
+    as_document,
+    from_columns,
+    is_plain,
+    parse_document,
+    readable,
+    replacing,
+)
+from recallatk.types import EmbeddingSet, RecallatkError
+
+BLOCK_BYTES = 2**25
+BLOCK_ROWS = 4096
+
+
+def read(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
+    """The column `embedding` (or `vector`), copied once into an array block by block, and all other columns."""
+    with _parquet_file(path, name) as file:
+        names = file.schema_arrow.names
+        column = next((column for column in EMBEDDING_COLUMNS if column in names), None)
+        if column is None:
+            raise RecallatkError(
+                f"{name}: no column is called {' or '.join(EMBEDDING_COLUMNS)}; the columns are {', '.join(names)}"
+            )
+        return _matrix(file, column, name), _samples(file, column, name)
+
+
+def read_samples(path: Path, name: str) -> Samples:
+    """A table without embeddings: the side file of a bare array, or labels from elsewhere."""
+    with _parquet_file(path, name) as file:
+        return _samples(file, None, name)
+
+
+def write(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any]) -> tuple[Path, ...]:
+    """One file, the embeddings as a list of fixed size in their own dtype."""
+    with replacing(path) as temporary:
+        _write(temporary, embeddings, metadata, with_embeddings=True)
+    return (path,)
+
+
+def write_samples(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any]) -> None:
+    """All but the numbers."""
+    _write(path, embeddings, metadata, with_embeddings=False)
+
+
+@contextlib.contextmanager
+def _parquet_file(path: Path, name: str) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # Without pre_buffer and with a small buffer, Arrow holds pages instead of the whole compressed file.
+    options = {"pre_buffer": False, "buffer_size": 2**20, "page_checksum_verification": True}
+    with readable(name, pa.ArrowException), pq.ParquetFile(path, **options) as file:
+        twice = {column for column in file.schema_arrow.names if file.schema_arrow.names.count(column) > 1}
+        if twice:
+            raise RecallatkError(f"{name}: more than one column is called {min(twice)!r}; rename one")
+        yield file
+
+
+def _matrix(file: Any, column: str, name: str) -> npt.NDArray[Any]:
+    import pyarrow as pa
+
+    kind = file.schema_arrow.field(column).type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+        raise RecallatkError(f"{name}: the column {column!r} is {kind}; embeddings are lists of numbers")
+    width = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+    rows: npt.NDArray[Any] | None = None
+    start = 0
+    # One array and small blocks: reading the whole column at once would hold it two or three times.
+    for batch in file.iter_batches(BLOCK_ROWS, columns=[column]):
+        block = batch.column(column)
+        if block.null_count:
+            raise _empty_cell(name, start + int(np.argmax(block.is_null().to_numpy(zero_copy_only=False))), column)
+        if width is None:
+            width = len(block[0])
+        if not pa.types.is_fixed_size_list(kind):
+            lengths = np.diff(block.offsets.to_numpy())
+            other = np.flatnonzero(lengths != width)
+            if other.size:
+                raise RecallatkError(
+                    f"{name}: row {start + other[0]} has {lengths[other[0]]} numbers, the rows before it have {width}; "
+                    "all embeddings must have one length"
+                )
+        numbers = block.flatten()
+        if numbers.null_count:
+            first = int(np.argmax(numbers.is_null().to_numpy(zero_copy_only=False)))
+            raise _empty_cell(name, start + first // width, column)
+        if rows is None:
+            rows = np.empty((file.metadata.num_rows, width), dtype=kind.value_type.to_pandas_dtype())
+        rows[start : start + len(block)] = numbers.to_numpy().reshape(len(block), width)
+        start += len(block)
+    return np.empty((0, width or 0), dtype=kind.value_type.to_pandas_dtype()) if rows is None else rows
+
+
+def _samples(file: Any, embedding_column: str | None, name: str) -> Samples:
+    columns, aside = {}, []
+    for field in file.schema_arrow:
+        if field.name == embedding_column:
+            continue
+        if not _is_text_or_integer(field.type) and field.name not in NAMED:
+            aside.append(field.name)
+            continue
+        # A dot in a name means nesting to Arrow, so that more than the one column can come back.
+        cells = file.read(columns=[field.name]).column(field.name)
+        values = cells.to_pylist()
+        if cells.null_count and field.name in NAMED:
+            raise _empty_cell(name, values.index(None), field.name)
+        # In a group an empty text says "unknown".
+        columns[field.name] = ["" if value is None else value for value in values] if cells.null_count else values
+    text = (file.schema_arrow.metadata or {}).get(DOCUMENT_KEY.encode())
+    return from_columns(columns, aside, None if text is None else parse_document(text, name))
+
+
+def _is_text_or_integer(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind))
+
+
+def _empty_cell(name: str, row: int, column: str) -> RecallatkError:
+    return RecallatkError(f"{name}: row {row} is empty (null) in the column {column!r}; fill it, or leave the row out")
+
+
+def _write(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any], *, with_embeddings: bool) -> None:
+    import pyarrow as pa
+
+    several = all(isinstance(label, tuple) and is_plain(label) for label in embeddings.labels)
+    fields: dict[str, tuple[str, Any]] = {"ids": ("id", embeddings.ids), "same": ("same", embeddings.same)}
+    fields["content"] = ("content", embeddings.content)
+    fields["labels"] = ("labels", embeddings.labels) if several and len(embeddings) else ("label", embeddings.labels)
+    held = {
+        field: pa.array(values, pa.list_(pa.string()) if column == "labels" else pa.string())
+        for field, (column, values) in fields.items()
+        if values is not None and (column == "labels" or is_plain(values))
+    }
+    taken = {*NAMED, *EMBEDDING_COLUMNS}
+    groups = {
+        column: pa.array(values, pa.string())
+        for column, values in embeddings.groups.items()
+        if column not in taken and is_plain([column]) and is_plain(values)
+    }
+    columns = {fields[field][0]: values for field, values in held.items()} | groups
+    document = as_document(embeddings, metadata, written=held.keys(), groups=groups.keys())
+    schema = pa.schema(
+        [pa.field(column, values.type) for column, values in columns.items()], metadata={DOCUMENT_KEY: document}
+    )
+    if not with_embeddings:
+        with _writer(path, schema) as writer:
+            writer.write_table(pa.Table.from_arrays(list(columns.values()), schema=schema))
+        return
+    rows = embeddings.embeddings
+    native = rows.dtype.newbyteorder("=")
+    width = rows.shape[1]
+    schema = schema.append(pa.field(EMBEDDING_COLUMNS[0], pa.list_(pa.from_numpy_dtype(native), width)))
+    block_rows = max(1, BLOCK_BYTES // (width * rows.itemsize))
+    with _writer(path, schema) as writer:
+        for start in range(0, len(rows), block_rows):
+            block = np.ascontiguousarray(rows[start : start + block_rows], dtype=native)
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), width)
+            others = [values.slice(start, len(block)) for values in columns.values()]
+            writer.write_table(pa.Table.from_arrays([*others, vectors], schema=schema), row_group_size=len(block))
+
+
+def _writer(path: Path, schema: Any) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)

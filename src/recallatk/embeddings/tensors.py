@@ -1,0 +1,86 @@
+"""Safetensors: the embeddings as a tensor, everything else as JSON text in the header."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recallatk.embeddings.samples import (
+    DOCUMENT_KEY,
+    NAMED,
+    Samples,
+    as_document,
+    from_columns,
+    parse_document,
+    pick_embeddings,
+    readable,
+    replacing,
+)
+from recallatk.extras import import_extra
+from recallatk.types import EmbeddingSet, RecallatkError
+
+# What safetensors calls them; bfloat16 is the upper half of a float32.
+NUMERIC = frozenset(f"{kind}{bits}" for kind in "IU" for bits in (8, 16, 32, 64)) | {"BF16", "F16", "F32", "F64"}
+HEADER_BYTES = 100_000_000  # the format's own limit
+PURPOSE = "the format .safetensors"
+
+
+def read(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
+    """The tensor `embeddings` (or the only two-dimensional one); ids and labels as tensors or JSON in the header."""
+    library = import_extra("safetensors", "safetensors", PURPOSE)
+    with readable(name, library.SafetensorError), library.safe_open(path, framework="numpy") as file:
+        slices = {key: file.get_slice(key) for key in sorted(file.keys())}
+        shapes = {key: tuple(part.get_shape()) for key, part in slices.items() if part.get_dtype() in NUMERIC}
+        if "embeddings" in slices and "embeddings" not in shapes:
+            raise RecallatkError(
+                f"{name}: the tensor 'embeddings' is {slices['embeddings'].get_dtype()}; save it as float32"
+            )
+        chosen = pick_embeddings(shapes, "tensors", name)
+        is_half = slices[chosen].get_dtype() == "BF16"
+        embeddings = _read_bfloat16(path, chosen) if is_half else file.get_tensor(chosen)
+        columns, aside = {}, []
+        for key, part in slices.items():
+            if key in NAMED or (shapes.get(key) == embeddings.shape[:1] and part.get_dtype()[0] in "IU"):
+                columns[key] = file.get_tensor(key)
+            elif key != chosen:
+                aside.append(key)
+        header = file.metadata() or {}
+        for key in NAMED & header.keys():
+            columns[key] = json.loads(header[key])
+            if not isinstance(columns[key], list):
+                raise ValueError(f"{key} in the header is no JSON list")
+        document = parse_document(header[DOCUMENT_KEY], name) if DOCUMENT_KEY in header else None
+    return embeddings, from_columns(columns, aside, document)
+
+
+def write(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any]) -> tuple[Path, ...]:
+    """One tensor `embeddings`; JSON texts `ids`, `labels` and our own in the header."""
+    library = import_extra("safetensors.numpy", "safetensors", PURPOSE)
+    texts = {"ids": embeddings.ids, "labels": embeddings.labels}
+    header = {key: json.dumps(values) for key, values in texts.items() if values is not None}
+    header[DOCUMENT_KEY] = as_document(embeddings, metadata, written=header.keys())
+    if len(json.dumps(header)) > HEADER_BYTES - 4096:
+        raise RecallatkError(
+            f"{path}: {len(embeddings)} ids and labels pass the 100 MB that the header of a .safetensors file may "
+            "have; save as .parquet or .npz"
+        )
+    with replacing(path) as temporary:
+        # The library writes the memory as it lies, whatever the strides.
+        library.save_file({"embeddings": np.ascontiguousarray(embeddings.embeddings)}, temporary, metadata=header)
+    return (path,)
+
+
+def _read_bfloat16(path: Path, key: str) -> npt.NDArray[np.float32]:
+    """NumPy has no bfloat16; its bits are the upper half of a float32's, so widening is exact."""
+    with path.open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        tensor = json.loads(stream.read(size))[key]
+        stream.seek(8 + size + tensor["data_offsets"][0])
+        halves = np.fromfile(stream, dtype="<u2", count=math.prod(tensor["shape"]))
+    return (halves.astype(np.uint32) << 16).view(np.float32).reshape(tensor["shape"])

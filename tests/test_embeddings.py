@@ -1,0 +1,648 @@
+import contextlib
+import io
+import json
+import os
+import pickle
+import struct
+import unicodedata
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recallatk.embeddings import FORMATS, RUNS_CODE, load_embeddings, save_embeddings
+from recallatk.types import EmbeddingSet, RecallatkError
+
+every_format = pytest.mark.parametrize("suffix", FORMATS)
+ROWS = np.array([[1, 2, 3], [4, 5, 6]], dtype=np.float32)
+
+
+class Bomb:
+    """Unpickling it makes a file."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return (Path.touch, (self.target,))
+
+
+def assert_same(first, second):
+    assert first.embeddings.dtype == second.embeddings.dtype
+    np.testing.assert_array_equal(first.embeddings, second.embeddings)
+    for field in ("ids", "labels", "same", "groups", "content", "label_kind"):
+        assert getattr(first, field) == getattr(second, field), field
+
+
+def same_after_a_round_trip(embeddings, path, metadata):
+    written = save_embeddings(embeddings, path, metadata=metadata)
+    assert written[0] == path
+    assert sorted(path.parent.iterdir()) == sorted(written)
+    loaded = load_embeddings(path)
+    assert_same(loaded.embeddings, embeddings)
+    assert loaded.metadata == metadata
+    assert loaded.skipped == ()
+    assert loaded.notes == ()
+    assert loaded.embeddings.name == path.name
+
+
+# Any code point, the ones that files like to damage more often than others.
+texts = st.text(st.characters(categories=None) | st.sampled_from("\n\r\t,\0\"';é🙂\ud800"), max_size=6)
+labels = texts.filter(lambda text: unicodedata.normalize("NFC", text) != "")
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+column_names = texts | st.sampled_from(
+    ["id", "ids", "label", "labels", "embedding", "vector", "meta", "a", "a.b", "same", "recallatk", "file", "", "role"]
+)
+
+
+@st.composite
+def embedding_sets(draw):
+    n, width = draw(st.integers(0, 5)), draw(st.integers(1, 4))
+    dtype = np.dtype(draw(st.sampled_from(["float16", "float32", "float64", "int8", "uint8", "int64"])))
+    rows = np.array(draw(st.lists(st.integers(1, 100), min_size=n * width, max_size=n * width)), dtype=dtype)
+
+    def column(values, **options):
+        return tuple(draw(st.lists(values, min_size=n, max_size=n, **options)))
+
+    single, several = labels, st.lists(labels, max_size=3).map(tuple)
+    label_column = column(draw(st.sampled_from([single, several, single | several, st.integers(-3, 9)])))
+    names = draw(st.lists(column_names, max_size=3, unique=True))
+    return EmbeddingSet(
+        rows.reshape(n, width) / (dtype.type(7) if dtype.kind == "f" else dtype.type(1)).astype(dtype)
+        if dtype.kind == "f"
+        else rows.reshape(n, width),
+        labels=label_column,
+        ids=column(texts, unique=True) if draw(st.booleans()) else None,
+        same=column(texts) if draw(st.booleans()) else None,
+        content=column(st.text("0123456789abcdef", min_size=64, max_size=64)) if draw(st.booleans()) else None,
+        groups={name: column(texts) for name in names},
+    )
+
+
+@every_format
+@settings(max_examples=60, deadline=None)
+@given(embeddings=embedding_sets(), metadata=st.dictionaries(st.text(max_size=3), json_values, max_size=3))
+def test_a_round_trip_is_exact(suffix, embeddings, metadata, tmp_path_factory):
+    same_after_a_round_trip(embeddings, tmp_path_factory.mktemp("set") / f"set{suffix}", metadata)
+
+
+@every_format
+@pytest.mark.parametrize(
+    "label_column",
+    [("a", "b"), (3, 4), (("a", "b"), ()), ((), ()), ("a", ("a", "b")), ((1, 2), 3), ("a\0", "\ud800")],
+)
+def test_labels_of_every_kind_come_back(suffix, label_column, tmp_path):
+    ids = ("a\nb,\t🙂.jpg", "bytes-\udcff.jpg")
+    embeddings = EmbeddingSet(ROWS, label_column, ids, groups={"label": ("x", "y"), "cam": ("1", "1"), "a.b": ("", "")})
+    same_after_a_round_trip(embeddings, tmp_path / f"set{suffix}", {"encoder": {"name": "x", "size": [224, 224]}})
+
+
+@every_format
+@pytest.mark.parametrize("rows", [np.asfortranarray(ROWS), np.arange(1, 13, dtype=np.float32).reshape(4, 3)[::2]])
+def test_the_order_of_memory_does_not_matter(suffix, rows, tmp_path):
+    same_after_a_round_trip(EmbeddingSet(rows, ("a", "b")), tmp_path / f"set{suffix}", {})
+
+
+@every_format
+def test_numbers_of_the_other_byte_order_keep_their_value(suffix, tmp_path):
+    save_embeddings(EmbeddingSet(ROWS.astype(">f4"), ("a", "b")), tmp_path / f"set{suffix}")
+    loaded = load_embeddings(tmp_path / f"set{suffix}").embeddings.embeddings
+    assert loaded.dtype in (np.dtype("<f4"), np.dtype(">f4"))
+    np.testing.assert_array_equal(loaded, ROWS)
+
+
+def test_parquet_of_many_blocks_comes_back_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr("recallatk.embeddings.parquet.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("recallatk.embeddings.parquet.BLOCK_ROWS", 7)
+    rows = np.random.default_rng(0).normal(size=(203, 9)).astype(np.float16)
+    labels = tuple(f"label {row}" for row in range(203))
+    same_after_a_round_trip(EmbeddingSet(rows, labels, ids=labels), tmp_path / "set.parquet", {})
+    assert pq.ParquetFile(tmp_path / "set.parquet").num_row_groups > 3
+
+
+@every_format
+def test_a_file_can_be_replaced_while_it_is_mapped(suffix, tmp_path):
+    path = tmp_path / f"set{suffix}"
+    save_embeddings(EmbeddingSet(ROWS, ("a", "b")), path)
+    first = load_embeddings(path).embeddings
+    save_embeddings(EmbeddingSet(first.embeddings[::-1], ("b", "a")), path)
+    np.testing.assert_array_equal(first.embeddings, ROWS)
+    np.testing.assert_array_equal(load_embeddings(path).embeddings.embeddings, ROWS[::-1])
+
+
+@every_format
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(suffix, tmp_path):
+    path = tmp_path / f"set{suffix}"
+    embeddings = EmbeddingSet(ROWS, ("a", "b"))
+    written = save_embeddings(embeddings, path)
+    with pytest.raises(RecallatkError, match="JSON"):
+        save_embeddings(EmbeddingSet(ROWS * 2, ("c", "d")), path, metadata={"when": object()})
+    assert_same(load_embeddings(path).embeddings, embeddings)
+    assert sorted(tmp_path.iterdir()) == sorted(written)
+
+
+@every_format
+def test_files_get_the_usual_permissions(suffix, tmp_path):
+    (tmp_path / "usual").touch()
+    for path in save_embeddings(EmbeddingSet(ROWS, ("a", "b")), tmp_path / f"set{suffix}"):
+        assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_bare_array_is_mapped_and_never_copied(tmp_path):
+    save_embeddings(EmbeddingSet(ROWS, ("a", "b")), tmp_path / "set.npy")
+    rows = load_embeddings(tmp_path / "set.npy").embeddings.embeddings
+    assert isinstance(rows, np.memmap)
+    assert rows.filename == tmp_path / "set.npy"
+
+
+# Labels and side files
+
+
+def bare(tmp_path, rows=5):
+    path = tmp_path / "g.npy"
+    np.save(path, np.arange(1, 1 + rows * 3, dtype=np.float32).reshape(rows, 3))
+    return path
+
+
+def test_a_bare_array_without_labels_says_how_to_give_them(tmp_path):
+    with pytest.raises(RecallatkError, match=r"gallery \(g\.npy\).*--gallery-labels.*g\.samples\.parquet"):
+        load_embeddings(bare(tmp_path), name="gallery")
+
+
+@pytest.mark.parametrize("suffix", [suffix for suffix in FORMATS if suffix != ".npy"])
+def test_a_file_without_labels_says_how_to_give_them(suffix, tmp_path):
+    path = foreign(tmp_path, suffix, {"embeddings": ROWS})
+    with pytest.raises(RecallatkError, match=rf"set\{suffix}: there are no labels.*--query-labels"):
+        load_embeddings(path)
+
+
+def foreign(tmp_path, suffix, arrays):
+    """A file as other tools write it."""
+    path = tmp_path / f"set{suffix}"
+    if suffix == ".npz":
+        np.savez(path, **arrays)
+    elif suffix == ".safetensors":
+        safetensors.numpy.save_file(arrays, path)
+    else:
+        pq.write_table(pa.table({key: list(values) for key, values in arrays.items()}), path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+def test_integer_labels_and_groups_of_other_tools_are_read(suffix, tmp_path):
+    arrays = {"embeddings": ROWS, "labels": np.array([7, 8]), "ids": np.array([10, 11]), "camera": np.array([1, 2])}
+    loaded = load_embeddings(foreign(tmp_path, suffix, arrays))
+    assert loaded.embeddings.labels == ("7", "8")
+    assert loaded.embeddings.label_kind == "integer"
+    assert loaded.embeddings.ids == ("10", "11")
+    assert loaded.embeddings.groups == {"camera": ("1", "2")}
+    assert loaded.notes == ()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_the_only_matrix_is_the_embeddings_and_two_are_listed(suffix, tmp_path):
+    arrays = {"features": ROWS, "labels": np.array([7, 8]), "weight": np.ones(2, dtype=np.float32)}
+    loaded = load_embeddings(foreign(tmp_path, suffix, arrays))
+    np.testing.assert_array_equal(loaded.embeddings.embeddings, ROWS)
+    assert loaded.notes == ("columns left aside: 'weight'",)
+    with pytest.raises(RecallatkError, match=r"2 numeric .*'features' \(2, 3\).*'other' \(2, 3\)"):
+        load_embeddings(foreign(tmp_path, suffix, arrays | {"other": ROWS}))
+    with pytest.raises(RecallatkError, match="0 numeric"):
+        load_embeddings(foreign(tmp_path, suffix, {"labels": np.array([7, 8])}))
+
+
+def test_bfloat16_tensors_become_float32_exactly(tmp_path):
+    values = np.array([[1.0, -2.5], [0.15625, 3e38]], dtype=np.float32)
+    halves = (values.view(np.uint32) >> 16).astype("<u2")
+    header = {
+        "labels": {"dtype": "I64", "shape": [2], "data_offsets": [0, 16]},
+        "x": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [16, 24]},
+    }
+    text = json.dumps(header).encode()
+    data = struct.pack("<Q", len(text)) + text + np.array([1, 2], dtype="<i8").tobytes() + halves.tobytes()
+    (tmp_path / "set.safetensors").write_bytes(data)
+    rows = load_embeddings(tmp_path / "set.safetensors").embeddings.embeddings
+    assert rows.dtype == np.float32
+    np.testing.assert_array_equal(rows, (halves.astype(np.uint32) << 16).view(np.float32))
+
+
+def test_eight_bit_floats_are_named(tmp_path):
+    text = json.dumps({"embeddings": {"dtype": "F8_E4M3", "shape": [1, 2], "data_offsets": [0, 2]}}).encode()
+    (tmp_path / "set.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"\1\1")
+    with pytest.raises(RecallatkError, match="F8_E4M3; save it as float32"):
+        load_embeddings(tmp_path / "set.safetensors")
+
+
+LABEL_FILES = {
+    "labels.txt": (b"\xef\xbb\xbfa \nb\r\n c\nd\ne\n", ("a ", "b", " c", "d", "e")),
+    "last-line-open.txt": (b"a\nb\nc\nd\ne", ("a", "b", "c", "d", "e")),
+    "labels.csv": (b'\xef\xbb\xbflabel,id\n"a,1",p\nb,q\nc,r\nd,s\ne,t\n\n', ("a,1", "b", "c", "d", "e")),
+    "labels.tsv": (b"id\tlabel\np\ta\nq\tb\nr\tc\ns\td\nt\te\n", ("a", "b", "c", "d", "e")),
+    "labels.json": (b'["a", "b", "c", "d", "e"]', ("a", "b", "c", "d", "e")),
+    "integers.json": (b"[1, 2, 3, 4, 5]", ("1", "2", "3", "4", "5")),
+    "lists.json": (b'[["b", "a"], [], ["c"], [], []]', (("a", "b"), (), ("c",), (), ())),
+}
+
+
+@pytest.mark.parametrize("file", LABEL_FILES)
+def test_label_files_are_read(file, tmp_path):
+    data, expected = LABEL_FILES[file]
+    (tmp_path / file).write_bytes(data)
+    loaded = load_embeddings(bare(tmp_path), labels=tmp_path / file).embeddings
+    assert loaded.labels == expected
+    assert loaded.label_kind == ("integer" if file.startswith("integers") else "text")
+    assert loaded.ids == (("p", "q", "r", "s", "t") if file[-4:] in (".csv", ".tsv") else None)
+
+
+@pytest.mark.parametrize(("array", "kind"), [(np.arange(5), "integer"), (np.array(list("abcde")), "text")])
+def test_label_arrays_are_read(array, kind, tmp_path):
+    np.save(tmp_path / "y.npy", array)
+    loaded = load_embeddings(bare(tmp_path), labels=tmp_path / "y.npy").embeddings
+    assert loaded.labels == tuple(map(str, array))
+    assert loaded.label_kind == kind
+
+
+BAD_LABEL_FILES = {
+    "gap.txt": (b"a\n\nc\nd\ne\n", "line 2 is empty"),
+    "latin.txt": (b"\xe9\nb\nc\nd\ne\n", "utf-8"),
+    "names.csv": (b"class,id\na,b\n", "no column is called label; the columns are class, id"),
+    "short.csv": (b"label,id\na,b\nc\n", "line 3 has 1 cells, the header has 2"),
+    "gap.csv": (b"label\na\n\nc\n", "line 3 has 0 cells"),
+    "cell.csv": (b"label,id\na,p\n,q\nc,r\nd,s\ne,t\n", "row 1 has an empty label"),
+    "twice.csv": (b"label,label\na,b\n", "two columns"),
+    "quote.csv": (b'label\n"a\n', "damaged"),
+    "map.json": (b'{"a": 1}', "holds a dict"),
+    "half.json": (b"[1, 2", "damaged"),
+    "floats.json": (b"[1.5, 2, 3, 4, 5]", "1.5"),
+    "mixed.json": (b'[1, "b", 3, 4, 5]', "mix integers"),
+    "labels.yaml": (b"", r"\.yaml is no kind of labels file"),
+    "labels.pkl": (pickle.dumps([1]), "refused"),
+}
+
+
+@pytest.mark.parametrize("file", BAD_LABEL_FILES)
+def test_bad_label_files_are_named(file, tmp_path):
+    data, message = BAD_LABEL_FILES[file]
+    (tmp_path / file).write_bytes(data)
+    with pytest.raises(RecallatkError, match=message) as caught:
+        load_embeddings(bare(tmp_path), labels=tmp_path / file, name="gallery")
+    assert file in str(caught.value)
+    assert "gallery" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_number_of_labels_gives_both_numbers_the_side_and_the_file(tmp_path):
+    (tmp_path / "y.txt").write_text("a\nb\nc\nd\n")
+    with pytest.raises(RecallatkError, match=r"gallery \(g\.npy\), labels from y\.txt: 4 labels for 5 embedding rows"):
+        load_embeddings(bare(tmp_path), labels=tmp_path / "y.txt", name="gallery")
+
+
+def test_a_separator_splits_labels_and_only_then(tmp_path):
+    (tmp_path / "y.txt").write_text("b;a\n\nc\nc;c\n\n")
+    loaded = load_embeddings(bare(tmp_path), labels=tmp_path / "y.txt", label_separator=";")
+    assert loaded.embeddings.labels == (("a", "b"), (), ("c",), ("c",), ())
+    (tmp_path / "y.txt").write_text("b;a\nb\nc\nc;c\nd")
+    assert load_embeddings(bare(tmp_path), labels=tmp_path / "y.txt").embeddings.labels[0] == "b;a"
+    with pytest.raises(RecallatkError, match="label_separator is empty"):
+        load_embeddings(bare(tmp_path), labels=tmp_path / "y.txt", label_separator="")
+
+
+def test_given_labels_replace_those_of_the_file_and_keep_its_ids(tmp_path):
+    path = tmp_path / "set.npz"
+    save_embeddings(EmbeddingSet(ROWS, (1, 2), ids=("p", "q"), groups={"camera": ("1", "2")}), path)
+    (tmp_path / "y.csv").write_text("id,label,place\np,x,here\nq,y,there\n")
+    loaded = load_embeddings(path, labels=tmp_path / "y.csv").embeddings
+    assert (loaded.labels, loaded.label_kind, loaded.ids) == (("x", "y"), "text", ("p", "q"))
+    assert loaded.groups == {"camera": ("1", "2"), "place": ("here", "there")}
+    (tmp_path / "y.csv").write_text("id,label\nq,y\np,x\n")
+    with pytest.raises(RecallatkError, match="row 0 is 'p' among the embeddings and 'q' there"):
+        load_embeddings(path, labels=tmp_path / "y.csv")
+
+
+def test_the_side_file_is_not_read_when_labels_are_given_and_can_itself_be_given(tmp_path):
+    embeddings = EmbeddingSet(ROWS, ("a", ("a", "b")), ids=("p", "q"), same=("1", "1"))
+    save_embeddings(embeddings, tmp_path / "set.npy")
+    np.save(tmp_path / "whitened.npy", ROWS * 2)
+    loaded = load_embeddings(tmp_path / "whitened.npy", labels=tmp_path / "set.samples.parquet").embeddings
+    assert (loaded.labels, loaded.ids, loaded.same) == (embeddings.labels, ("p", "q"), ("1", "1"))
+    (tmp_path / "y.txt").write_text("x\ny\n")
+    other = load_embeddings(tmp_path / "set.npy", labels=tmp_path / "y.txt")
+    assert other.embeddings.labels == ("x", "y")
+    assert other.embeddings.ids is None
+    assert "set.samples.parquet was not read" in other.notes[0]
+
+
+def test_a_side_file_of_another_length_is_an_error(tmp_path):
+    save_embeddings(EmbeddingSet(ROWS, ("a", "b")), tmp_path / "g.npy")
+    with pytest.raises(RecallatkError, match=r"g\.npy: 2 labels for 5 embedding rows"):
+        load_embeddings(bare(tmp_path))
+
+
+# Rows without a direction
+
+
+@every_format
+def test_unusable_rows_are_left_out_of_every_column_and_listed(suffix, tmp_path):
+    good = EmbeddingSet(
+        np.arange(1, 13, dtype=np.float32).reshape(4, 3),
+        ("a", ("b", "c"), "d", "e"),
+        ids=("p", "q", "r", "s"),
+        same=("1", "2", "3", "4"),
+        content=("w", "x", "y", "z"),
+        groups={"camera": ("1", "2", "3", "4")},
+    )
+    good.embeddings[1] = 0
+    good.embeddings[3, 1] = np.nan
+    path = tmp_path / f"set{suffix}"
+    save_embeddings(good, path)
+    with pytest.raises(RecallatkError, match=rf"set\{suffix}.*row 1 \('q'\) is all zero.*1 more"):
+        load_embeddings(path)
+    loaded = load_embeddings(path, on_error="skip")
+    assert_same(loaded.embeddings, good.take([0, 2]))
+    assert [(skipped.item, skipped.reason.split(" (")[0]) for skipped in loaded.skipped] == [
+        ("q", "is all zero"),
+        ("s", "is not finite"),
+    ]
+
+
+def test_skipped_rows_without_ids_are_named_by_number(tmp_path):
+    np.savez(tmp_path / "set.npz", embeddings=np.array([[0.0, 0], [1, 1]]), labels=[1, 2])
+    loaded = load_embeddings(tmp_path / "set.npz", on_error="skip")
+    assert [skipped.item for skipped in loaded.skipped] == ["row 0"]
+    assert loaded.embeddings.labels == ("2",)
+
+
+# Parquet of other tools
+
+
+@pytest.mark.parametrize("column", ["embedding", "vector", "embeddings"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.float32()),
+        pa.list_(pa.float64(), 3),
+        pa.list_(pa.float16(), 3),
+        pa.large_list(pa.float32()),
+        pa.list_(pa.int64()),
+        pa.list_(pa.uint8(), 3),
+    ],
+    ids=str,
+)
+def test_parquet_lists_of_every_kind_are_read(column, kind, tmp_path):
+    table = pa.table(
+        {
+            column: pa.array([[np.float16(value) for value in row] for row in ROWS]).cast(kind)
+            if pa.types.is_float16(kind.value_type)
+            else pa.array(ROWS.astype(int).tolist(), kind),
+            "label": pa.array(["x", "y"]).dictionary_encode(),
+            "role": ["query", "gallery"],
+            "split": pa.array([1, 2], pa.int8()),
+            "score": [0.5, 0.5],
+            "camera": pa.array([None, 3]),
+        }
+    )
+    pq.write_table(table, tmp_path / "set.parquet")
+    loaded = load_embeddings(tmp_path / "set.parquet")
+    rows = loaded.embeddings.embeddings
+    assert rows.dtype == kind.value_type.to_pandas_dtype()
+    np.testing.assert_array_equal(rows, ROWS)
+    assert loaded.embeddings.labels == ("x", "y")
+    assert loaded.embeddings.groups == {"role": ("query", "gallery"), "split": ("1", "2"), "camera": ("", "3")}
+    assert loaded.notes == ("columns left aside: 'score'",)
+
+
+def test_parquet_written_here_has_the_plain_columns_other_tools_expect(tmp_path):
+    embeddings = EmbeddingSet(ROWS.astype(np.float16), (("a", "b"), ()), ids=("p", "q"), groups={"camera": ("1", "2")})
+    save_embeddings(embeddings, tmp_path / "set.parquet")
+    table = pq.read_table(tmp_path / "set.parquet")
+    assert table.schema.field("embedding").type == pa.list_(pa.float16(), 3)
+    assert table.select(["id", "labels", "camera"]).to_pydict() == {
+        "id": ["p", "q"],
+        "labels": [["a", "b"], []],
+        "camera": ["1", "2"],
+    }
+    assert pq.ParquetFile(tmp_path / "set.parquet").metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_npz_written_here_has_the_plain_arrays_other_tools_expect(tmp_path):
+    save_embeddings(EmbeddingSet(ROWS, (1, 2), ids=("p", "q")), tmp_path / "set.npz")
+    with np.load(tmp_path / "set.npz", allow_pickle=False) as arrays:
+        assert sorted(arrays.files) == ["embeddings", "ids", "labels", "meta"]
+        assert arrays["labels"].tolist() == ["1", "2"]
+        assert json.loads(str(arrays["meta"]))["label_kind"] == "integer"
+
+
+def test_several_labels_come_before_one_and_this_is_noted(tmp_path):
+    columns = {"embedding": ROWS.tolist(), "label": ["x", "y"], "labels": [["x", "z"], ["y"]]}
+    pq.write_table(pa.table(columns), tmp_path / "set.parquet")
+    loaded = load_embeddings(tmp_path / "set.parquet")
+    assert loaded.embeddings.labels == (("x", "z"), ("y",))
+    assert loaded.notes == ("columns left aside: 'label'",)
+
+
+BAD_TABLES = {
+    "lengths": ({"embedding": [[1.0, 2.0], [1.0]], "label": ["a", "b"]}, "row 1 has 1 numbers.* have 2"),
+    "null row": ({"embedding": [[1.0], None], "label": ["a", "b"]}, "row 1 is empty .null. in the column 'embedding'"),
+    "null number": ({"embedding": [[1.0, 2.0], [1.0, None]], "label": ["a", "b"]}, "row 1 is empty"),
+    "null label": ({"embedding": [[1.0], [2.0]], "label": ["a", None]}, "row 1 is empty .null. in the column 'label'"),
+    "null id": ({"embedding": [[1.0], [2.0]], "label": ["a", "b"], "id": [None, "q"]}, "row 0 is empty"),
+    "float label": ({"embedding": [[1.0], [2.0]], "label": [1.5, 2.0]}, "labels are text or integers"),
+    "float id": ({"embedding": [[1.0], [2.0]], "label": [1, 2], "id": [1.5, 2.5]}, "'ids' holds 1.5"),
+    "no embeddings": ({"label": ["a", "b"]}, "no column is called embedding .*the columns are label"),
+    "text": ({"embedding": ["a", "b"], "label": ["a", "b"]}, "'embedding' is string"),
+    "list of text": ({"embedding": [["a"], ["b"]], "label": ["a", "b"]}, "lists of numbers"),
+    "twice": (pa.table([[[1.0]], ["a"], ["b"]], names=["embedding", "label", "label"]), "called 'label'"),
+    "no numbers": ({"embedding": pa.array([[], []], pa.list_(pa.float32())), "label": [1, 2]}, r"shape is \(2, 0\)"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TABLES)
+def test_bad_tables_are_errors_that_name_the_file_and_the_row(case, tmp_path):
+    columns, message = BAD_TABLES[case]
+    pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), tmp_path / "set.parquet")
+    with pytest.raises(RecallatkError, match=rf"^set\.parquet: .*{message}"):
+        load_embeddings(tmp_path / "set.parquet")
+
+
+def test_fixed_size_nulls_are_found_in_later_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("recallatk.embeddings.parquet.BLOCK_ROWS", 4)
+    rows = [[1.0, 2.0]] * 10
+    for broken in (None, [1.0, None]):
+        table = pa.table({"embedding": pa.array([*rows[:9], broken], pa.list_(pa.float32(), 2)), "label": ["a"] * 10})
+        pq.write_table(table, tmp_path / "set.parquet")
+        with pytest.raises(RecallatkError, match="row 9 is empty"):
+            load_embeddings(tmp_path / "set.parquet")
+
+
+# Files that are not what they should be
+
+
+@every_format
+def test_a_truncated_file_is_one_clear_error(suffix, tmp_path):
+    path = tmp_path / f"set{suffix}"
+    save_embeddings(EmbeddingSet(np.ones((50, 8)), tuple("ab" * 25)), path)
+    whole = path.read_bytes()
+    for length in (0, 1, 7, 60, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(RecallatkError, match=rf"^set\{suffix}: cannot be read") as caught:
+            load_embeddings(path)
+        assert "\n" not in str(caught.value)
+
+
+@every_format
+def test_damage_of_one_byte_is_never_worse_than_one_clear_error(suffix, tmp_path):
+    path = tmp_path / f"set{suffix}"
+    save_embeddings(EmbeddingSet(np.ones((20, 4)), tuple("ab" * 10), ids=tuple("abcdefghijklmnopqrst")), path)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = []
+    for place in rng.choice(len(whole), size=250, replace=False):
+        damaged = bytearray(whole)
+        damaged[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged)
+        with contextlib.suppress(RecallatkError):  # harmless damage exists (a number, padding); other errors do not
+            load_embeddings(path)
+            continue
+        refused.append(place)
+    assert refused
+
+
+@every_format
+@pytest.mark.parametrize("data", [b"", b"hello\n" * 100, b"PK\3\4" + b"\0" * 100, b"\x93NUMPY\1\0\xff\xff{"])
+def test_another_kind_of_file_is_one_clear_error(suffix, data, tmp_path):
+    (tmp_path / f"set{suffix}").write_bytes(data)
+    with pytest.raises(RecallatkError, match=rf"^set\{suffix}: cannot be read"):
+        load_embeddings(tmp_path / f"set{suffix}")
+
+
+def test_an_archive_that_claims_more_than_it_holds_takes_no_memory(tmp_path):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**9, 10**4)})
+    with zipfile.ZipFile(tmp_path / "set.npz", "w") as archive:
+        archive.writestr("embeddings.npy", header.getvalue() + b"\0" * 64)
+    with pytest.raises(RecallatkError, match="shorter than its shape"):
+        load_embeddings(tmp_path / "set.npz")
+
+
+def test_nothing_is_ever_unpickled(tmp_path):
+    target = tmp_path / "made-by-unpickling"
+    bomb = np.array([Bomb(target), Bomb(target)], dtype=object)
+    np.save(tmp_path / "set.npy", bomb, allow_pickle=True)
+    np.savez(tmp_path / "rows.npz", embeddings=bomb)
+    np.savez(tmp_path / "labels.npz", embeddings=ROWS, labels=bomb)
+    np.savez(tmp_path / "only.npz", features=bomb)
+    np.savez(tmp_path / "meta.npz", embeddings=ROWS, labels=[1, 2], meta=bomb[0], other=bomb)
+    with zipfile.ZipFile(tmp_path / "member.npz", "w") as archive:
+        archive.writestr("embeddings.npy", pickle.dumps(Bomb(target)))
+    for suffix in (".npy", ".npz", *RUNS_CODE):
+        (tmp_path / f"pickle{suffix}").write_bytes(pickle.dumps(Bomb(target)))
+    np.save(tmp_path / "g.npy", ROWS)
+    for name in ("set.npy", "rows.npz", "labels.npz", "only.npz"):
+        with pytest.raises(RecallatkError, match=rf"{name}: .*unpickling.*refused.*dtype=np\.float32"):
+            load_embeddings(tmp_path / name)
+    for name in ("member.npz", "pickle.npy", "pickle.npz"):
+        with pytest.raises(RecallatkError, match=f"{name}: cannot be read"):
+            load_embeddings(tmp_path / name)
+    for suffix in RUNS_CODE:
+        with pytest.raises(RecallatkError, match=r"can run code when it is opened.*np\.save\('pickle\.npy'"):
+            load_embeddings(tmp_path / f"pickle{suffix}")
+        with pytest.raises(RecallatkError, match="can run code"):
+            save_embeddings(EmbeddingSet(ROWS, ("a", "b")), tmp_path / f"new{suffix}")
+    with pytest.raises(RecallatkError, match="unpickling"):
+        load_embeddings(tmp_path / "g.npy", labels=tmp_path / "set.npy")
+    aside = load_embeddings(tmp_path / "meta.npz")
+    assert aside.notes == ("columns left aside: 'meta', 'other'",)
+    assert not target.exists()
+    pickle.loads((tmp_path / "pickle.pkl").read_bytes())
+    assert target.exists()  # the bomb does work
+
+
+@every_format
+def test_a_missing_file_and_a_folder_are_errors(suffix, tmp_path):
+    with pytest.raises(RecallatkError, match=rf"query \(set\{suffix}\): there is no file"):
+        load_embeddings(tmp_path / f"set{suffix}", name="query")
+    (tmp_path / f"set{suffix}").mkdir()
+    with pytest.raises(RecallatkError, match="is a folder"):
+        load_embeddings(tmp_path / f"set{suffix}")
+    with pytest.raises(RecallatkError, match="this is a folder"):
+        save_embeddings(EmbeddingSet(ROWS, ("a", "b")), tmp_path / f"set{suffix}")
+    with pytest.raises(RecallatkError, match="there is no folder"):
+        save_embeddings(EmbeddingSet(ROWS, ("a", "b")), tmp_path / f"absent/set{suffix}")
+
+
+def test_an_unknown_suffix_lists_what_is_read_and_the_nearest(tmp_path):
+    with pytest.raises(RecallatkError, match=r"\.csv is no kind.*\.npy, \.npz, \.parquet, \.safetensors are$"):
+        load_embeddings(tmp_path / "set.csv")
+    with pytest.raises(RecallatkError, match=r"did you mean \.parquet\?"):
+        load_embeddings(tmp_path / "set.parqet")
+    with pytest.raises(RecallatkError, match="no suffix"):
+        load_embeddings(tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (np.ones(15, dtype=np.float32), r"shape is \(15,\)"),
+        (np.float32(1), r"shape is \(\)"),
+        (np.array([["a", "b"]]), "not numeric"),
+        (np.ones((3, 5), dtype=np.float32), "5 labels for 3 embedding rows"),
+        (np.ones((5, 2, 2)), r"shape is \(5, 2, 2\)"),
+        (np.ones((5, 2), dtype=complex), "not numeric"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_arrays_of_the_wrong_shape_or_kind_name_the_side_and_the_file(rows, message, suffix, tmp_path):
+    path = tmp_path / f"bad{suffix}"
+    np.save(path, rows) if suffix == ".npy" else np.savez(path, embeddings=rows)
+    (tmp_path / "y.txt").write_text("a\nb\nc\nd\ne\n")
+    with pytest.raises(RecallatkError, match=rf"^gallery \(bad\{suffix}\).*{message}"):
+        load_embeddings(path, labels=tmp_path / "y.txt", name="gallery")
+
+
+@pytest.mark.parametrize(("key", "value"), [("labels", np.eye(2, dtype=int)), ("ids", np.eye(2, dtype=int))])
+def test_columns_of_two_dimensions_are_errors(key, value, tmp_path):
+    np.savez(tmp_path / "set.npz", **({"embeddings": ROWS, "labels": np.array([1, 2])} | {key: value}))
+    with pytest.raises(RecallatkError, match=r"set\.npz: .*shape \(2, 2\)"):
+        load_embeddings(tmp_path / "set.npz")
+
+
+def test_what_a_later_version_wrote_is_not_guessed_at(tmp_path):
+    document = {"recallatk": 2}
+    np.savez(tmp_path / "set.npz", embeddings=ROWS, labels=[1, 2], meta=np.array(json.dumps(document)))
+    with pytest.raises(RecallatkError, match=r"format 2.*update recallatk"):
+        load_embeddings(tmp_path / "set.npz")
+    np.savez(tmp_path / "set.npz", embeddings=ROWS, labels=[1, 2], meta=np.array('{"recallatk": 1, "groups": 5}'))
+    with pytest.raises(RecallatkError, match=r"set\.npz: cannot be read"):
+        load_embeddings(tmp_path / "set.npz")
+    np.savez(tmp_path / "set.npz", embeddings=ROWS, labels=[1, 2], meta=np.array('{"camera": "mine"}'))
+    assert load_embeddings(tmp_path / "set.npz").notes == ("columns left aside: 'meta'",)
+
+
+def test_a_dtype_that_no_format_shares_is_refused(tmp_path):
+    if np.dtype(np.longdouble).itemsize == 8:
+        pytest.skip("long double is float64 here")
+    with pytest.raises(RecallatkError, match="convert them to float32 or float64"):
+        save_embeddings(EmbeddingSet(ROWS.astype(np.longdouble), ("a", "b")), tmp_path / "set.npy")
+
+
+def test_more_ids_than_a_safetensors_header_may_hold_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("recallatk.embeddings.tensors.HEADER_BYTES", 4096 + 100)
+    with pytest.raises(RecallatkError, match=r"2 ids and labels pass .* save as \.parquet"):
+        save_embeddings(EmbeddingSet(ROWS, ("a", "b"), ids=("p", "q")), tmp_path / "set.safetensors")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_an_error(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(RecallatkError, match="cannot be written"):
+        save_embeddings(EmbeddingSet(ROWS, ("a", "b")), tmp_path / "set.npz")
