@@ -1,0 +1,49 @@
+# Everything runs in .venv; the system's Python is only used to create it.
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c ci/constraints.txt
+STAMP := $(VENV)/.setup-done
+PEERS_STAMP := $(VENV)/.peers-done
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-integrations check bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create .venv with everything that demo, test and check need
+
+$(STAMP): pyproject.toml ci/constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "recallatk needs Python 3.11 or newer: make setup PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+$(PEERS_STAMP): $(STAMP)
+	$(PIP) -e '.[dev,peers]'
+	@touch $@
+
+demo: setup ## Evaluate an encoder on the photos that come with the package
+	$(BIN)/recallatk demo
+
+test: setup ## Run the tests that need no torch
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not integration'
+
+test-integrations: $(PEERS_STAMP) ## Install the peers (torch and others) and run the tests against them
+	$(BIN)/python -m pytest -m integration tests
+
+check: setup ## Check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(PEERS_STAMP) ## Time the engine beside its peers (benchmarks/)
+	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+
+clean: ## Remove .venv, caches and build outputs
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
