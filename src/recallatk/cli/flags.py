@@ -1,0 +1,170 @@
+"""The flags: groups of them as dataclasses, the spellings of other tools, and how their values are read."""
+
+# No `from __future__ import annotations`: the command line is made from these annotations.
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from recallatk.types import ChoiceError, EvalProtocol, OnError
+
+PROTOCOL_GROUP = Group("Protocol: everything that can change the number", sort_key=1)
+INPUT_GROUP = Group("Embeddings instead of DATA", sort_key=2)
+FOLDERS_GROUP = Group("Reading DATA", sort_key=3)
+ENCODING_GROUP = Group("Encoding", sort_key=4)
+OUTPUT_GROUP = Group("Output", sort_key=5)
+
+Protocol = Annotated[EvalProtocol, Parameter(name="*", group=PROTOCOL_GROUP)]
+Many = tuple[str, ...]
+
+# Spellings of other tools, and short forms. `_` and `-` are alike in every flag.
+ALIASES = {
+    "-k": "--ks",
+    "--recall-k": "--ks",
+    "--recall-values": "--ks",
+    "-m": "--metric",
+    "-o": "--output",
+    "--model": "--encoder",
+    "--database-folder": "--gallery-folder",
+    "--query-embeddings": "--query",
+    "--gallery-embeddings": "--gallery",
+    "--recall-at": "--ks",
+}
+
+
+@Parameter(name="*", group=FOLDERS_GROUP)
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How DATA is read.
+
+    Attributes:
+        queries_folder: a folder of queries anywhere, together with gallery_folder, in place of DATA.
+        gallery_folder: a folder of gallery images anywhere.
+        layout: folder, classes or manifest; by default what DATA looks like.
+        label_from: parent (the folder that holds the image), or regex:... searched in the path below DATA.
+        label_separator: splits a label into several, such as "|".
+        root: what the paths of a manifest are relative to; by default its folder.
+        limit: at most so many images a side, seeded and stratified by label, for a first look.
+        seed: the seed of limit.
+        on_error: an image or row that cannot be used is an error, or is skipped and counted.
+    """
+
+    queries_folder: Path | None = None
+    gallery_folder: Path | None = None
+    layout: str | None = None
+    label_from: str = "parent"
+    label_separator: str | None = None
+    root: Path | None = None
+    limit: int | None = None
+    seed: int = 0
+    on_error: OnError = "error"
+
+
+@Parameter(name="*", group=ENCODING_GROUP)
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+    """How images are encoded.
+
+    Attributes:
+        batch_size: how many images go into the encoder at once.
+        exif: turn images as their EXIF orientation says, or leave them as they are stored.
+        hand_over: pixels (decoded RGB images), or paths for an encoder that reads files itself.
+    """
+
+    batch_size: int = 32
+    exif: Literal["apply", "ignore"] = "apply"
+    hand_over: Literal["pixels", "paths"] = "pixels"
+
+
+@Parameter(name="*", group=INPUT_GROUP)
+@dataclasses.dataclass(frozen=True)
+class Embeddings:
+    """Precomputed embeddings.
+
+    Attributes:
+        query: embeddings of the queries (.npy, .npz, .parquet, .safetensors); alone: leave-one-out.
+        gallery: embeddings of the gallery.
+        query_labels: labels for a bare .npy: .npy, .txt (one a line), .csv, .tsv, .json or .parquet.
+        gallery_labels: labels for a bare .npy of the gallery.
+    """
+
+    query: Path | None = None
+    gallery: Path | None = None
+    query_labels: Path | None = None
+    gallery_labels: Path | None = None
+
+
+@Parameter(name="*", group=OUTPUT_GROUP)
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """What is printed and written.
+
+    Attributes:
+        output: write a run to this folder: record.json, queries.parquet.
+        save_embeddings: write the embeddings into that folder too.
+        overwrite: write over an earlier run in that folder.
+        json: print the record as JSON.
+        percent: print values in 0..100.
+        quiet: no progress and no notes.
+    """
+
+    output: Path | None = None
+    save_embeddings: bool = False
+    overwrite: bool = False
+    json: bool = False
+    percent: bool = False
+    quiet: bool = False
+
+
+# What a command gets when none of a group's flags is there; frozen, so sharing them is safe.
+NO_READING = Reading()
+NO_ENCODING = Encoding()
+NO_EMBEDDINGS = Embeddings()
+NO_OUTPUT = Output()
+NO_PROTOCOL = EvalProtocol()
+
+
+def expand_tokens(argv: Sequence[str]) -> list[str]:
+    """Bring flags to one spelling: aliases, `_` for `-`, and `-k 1,5 10` as one --ks for each cutoff.
+
+    >>> expand_tokens(["eval", "--recall_values", "1", "5,10", "-o", "run_1"])
+    ['eval', '--ks=1', '--ks=5', '--ks=10', '--output', 'run_1']
+    """
+    tokens: list[str] = []
+    reading_ks = False
+    for token in argv:
+        if re.fullmatch(r"--?[A-Za-z][\w-]*(=.*)?", token, re.DOTALL):
+            flag, equals, value = token.partition("=")
+            flag = flag.replace("_", "-") if flag.startswith("--") else flag
+            flag = ALIASES.get(flag, flag)
+            reading_ks = flag == "--ks" and not equals
+            if flag == "--ks" and equals:
+                tokens += [f"--ks={k}" for k in value.split(",")]
+            elif not reading_ks:
+                tokens.append(flag + equals + value)
+        elif reading_ks and re.fullmatch(r"-?[\d.,]+", token):
+            tokens += [f"--ks={k}" for k in token.split(",") if k]
+        else:
+            reading_ks = False
+            tokens.append(token)
+    return tokens
+
+
+def parse_bytes(text: str) -> int:
+    """A size such as 500MB, 2GiB or 1000000.
+
+    Raises:
+        ChoiceError: not a size.
+
+    >>> parse_bytes("1.5GB")
+    1500000000
+    """
+    units = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
+    if match is None or match[2] not in units:
+        raise ChoiceError(f"--memory {text!r} is not a size; write a number with B, KB, MB, GB or GiB, such as 500MB")
+    return int(float(match[1]) * units[match[2]])
