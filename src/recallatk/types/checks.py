@@ -1,0 +1,126 @@
+"""What comes from outside, brought to one form: numbers, rows of numbers, labels."""
+
+from __future__ import annotations
+
+import operator
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from recallatk.types.errors import RecallatkError
+
+Label: TypeAlias = str | tuple[str, ...]
+"""One label as text, or the several labels of one sample (an empty tuple: none)."""
+
+LabelKind: TypeAlias = Literal["text", "integer"]
+Float32Rows: TypeAlias = npt.NDArray[np.float32]
+
+
+def as_numbers(values: Any, name: str) -> npt.NDArray[Any]:
+    """Anything that an array library or a list holds, as a numpy array of real numbers.
+
+    Torch tensors are detached and moved to the CPU (bfloat16 becomes float32, which is exact).
+
+    Raises:
+        RecallatkError: rows of different length, or not real numbers.
+    """
+    if hasattr(values, "detach"):
+        tensor = values.detach().cpu()
+        values = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+    try:
+        array = np.asanyarray(values)
+    except ValueError as error:
+        raise RecallatkError(f"{name}: rows of different length are no (n, d) array ({error})") from error
+    if array.dtype.kind not in "fiu" and array.size:
+        raise RecallatkError(f"{name}: the dtype is {array.dtype}, not numeric; embeddings are rows of real numbers")
+    return cast("npt.NDArray[Any]", array)
+
+
+def as_rows(embeddings: Any, name: str) -> npt.NDArray[Any]:
+    """Embeddings as a two-dimensional array of real numbers, (rows, columns).
+
+    Raises:
+        RecallatkError: not two-dimensional, no columns, or not real numbers.
+    """
+    array = as_numbers(embeddings, name)
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise RecallatkError(f"{name}: the shape is {array.shape}; embeddings must be two-dimensional, (rows, columns)")
+    return array
+
+
+def float32_blocks(embeddings: npt.NDArray[Any], rows_a_block: int = 4096) -> Iterable[tuple[int, Float32Rows]]:
+    """The rows as float32, a block at a time: (first row, block). Overflow becomes infinity, which is checked."""
+    for start in range(0, len(embeddings), rows_a_block):
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield start, np.asarray(embeddings[start : start + rows_a_block], dtype=np.float32)
+
+
+def unusable_rows(embeddings: npt.NDArray[Any]) -> list[tuple[int, str]]:
+    """The rows that have no direction as float32, each with the reason in words."""
+    bad = []
+    for start, block in float32_blocks(embeddings):
+        finite = np.logical_and.reduce(np.isfinite(block), axis=1)
+        nonzero = np.logical_or.reduce(block != 0, axis=1)
+        for row in np.flatnonzero(~(finite & nonzero)):
+            zero = "is all zero (norm 0), so it has no direction"
+            bad.append((start + int(row), zero if finite[row] else "is not finite (NaN, or beyond float32)"))
+    return bad
+
+
+def as_labels(values: Iterable[Any], name: str, *, kind: LabelKind = "text") -> tuple[tuple[Label, ...], LabelKind]:
+    """Labels as text in Unicode's composed form (NFC), and whether they were integers.
+
+    A list, tuple or set is several labels of one sample. Spaces and case are kept.
+
+    Raises:
+        RecallatkError: a float, an empty text, or integers and text in one column.
+    """
+    shape = getattr(values, "shape", (len(values),) if isinstance(values, Sequence) else (0,))
+    if len(shape) != 1:
+        raise RecallatkError(f"{name}: the labels have shape {tuple(shape)}; give one label a row, or a list of lists")
+    if hasattr(values, "tolist"):
+        values = values.tolist()
+    labels: list[Label] = []
+    kinds: dict[LabelKind, Any] = {}
+
+    def text(value: Any, row: int) -> str:
+        if isinstance(value, str):
+            if not value:
+                raise RecallatkError(f"{name}: row {row} has an empty label; give it one, or leave the row out")
+            kinds.setdefault(kind, value)
+            return unicodedata.normalize("NFC", value)
+        if isinstance(value, bytes):
+            raise RecallatkError(f"{name}: the label of row {row} is bytes ({value!r}); decode it to text")
+        try:
+            number = operator.index(value)
+        except TypeError:
+            number = None
+        if number is None or isinstance(value, bool):
+            raise RecallatkError(
+                f"{name}: the label of row {row} is {value!r} ({type(value).__name__}); labels are text or integers"
+            )
+        kinds.setdefault("integer", value)
+        return str(number)
+
+    for row, value in enumerate(values):
+        if isinstance(value, list | tuple | set | frozenset | np.ndarray):
+            several = value.tolist() if isinstance(value, np.ndarray) else value
+            labels.append(tuple(sorted({text(item, row) for item in several})))
+        else:
+            labels.append(text(value, row))
+    if len(kinds) == 2:
+        raise RecallatkError(
+            f"{name}: the labels mix integers (int, {kinds['integer']!r}) and text (str, {kinds['text']!r}); "
+            "make them one kind"
+        )
+    return tuple(labels), next(iter(kinds), kind)
+
+
+def as_texts(values: Iterable[Any]) -> tuple[str, ...]:
+    """A column of anything as text."""
+    listed = values.tolist() if hasattr(values, "tolist") else values
+    # None and NaN (an empty cell of a data frame) are an empty text, which says "unknown".
+    return tuple("" if value is None or value != value else str(value) for value in listed)

@@ -1,0 +1,11 @@
+"""What the caller can fix."""
+
+from __future__ import annotations
+
+
+class RecallatkError(Exception):
+    """What the caller can fix, in one line: what is wrong, which item, what to do."""
+
+
+class ChoiceError(RecallatkError):
+    """A choice that does not exist: a flag's value, a name; the command line exits with 2 instead of 3."""

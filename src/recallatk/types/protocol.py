@@ -1,0 +1,89 @@
+"""The protocol: everything that can change the number."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any, Literal, TypeAlias, get_args
+
+from recallatk.types.errors import ChoiceError
+
+ExcludeSelf: TypeAlias = Literal["id", "content", "none"]
+RelevanceKind: TypeAlias = Literal["label", "labels"]
+NoPositive: TypeAlias = Literal["exclude", "miss", "error"]
+Ties: TypeAlias = Literal["expected", "pessimistic", "optimistic"]
+Average: TypeAlias = Literal["micro", "macro"]
+Similarity: TypeAlias = Literal["cosine"]
+
+
+def _part(key: str, default: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"part": key})
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalProtocol:
+    """Everything that can change the number, and nothing else.
+
+    Its fields are the flags, the keys of a protocol file, the keys of the record and the parts of the signature.
+
+    Attributes:
+        ks: the cutoffs k of recall@k; positive integers, kept sorted and once each.
+        exclude_self: which gallery items are the query itself and leave its ranking: equal `same` (default: equal
+            id), equal image bytes (`content`), or none.
+        ignore_same: columns joined by "+"; a gallery item equal to the query in all of them takes no rank
+            (`camera+label`, `sequence`). "none": nothing is ignored.
+        relevance: what makes a gallery item positive: the same `label`, or at least one shared label of several.
+        no_positive: a query without a positive is left out and counted, counted as a miss, or an error.
+        ties: the order of equal similarities: the mean over all orders, negatives first, or positives first.
+        average: the mean over queries (micro) or the mean of per-label means (macro; a query counts for each label).
+        similarity: cosine.
+    """
+
+    ks: tuple[int, ...] = _part("k", (1, 5, 10))
+    exclude_self: ExcludeSelf = _part("self", "id")
+    ignore_same: str = _part("ign", "none")
+    relevance: RelevanceKind = _part("rel", "label")
+    no_positive: NoPositive = _part("nopos", "exclude")
+    ties: Ties = _part("ties", "expected")
+    average: Average = _part("avg", "micro")
+    similarity: Similarity = _part("sim", "cosine")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ks", _as_cutoffs(self.ks))
+        for field, choices in _CHOICES.items():
+            value = getattr(self, field)
+            if value not in choices:
+                raise ChoiceError(f"{field}={value!r} is not a choice; choose one of: {', '.join(choices)}")
+        if not self.ignore_same or any(not column for column in self.ignore_same.split("+")):
+            raise ChoiceError(f"ignore_same={self.ignore_same!r}: join columns by +, such as camera+label, or none")
+
+    @property
+    def ignore_columns(self) -> tuple[str, ...]:
+        """The columns of `ignore_same`; empty when nothing is ignored."""
+        return () if self.ignore_same == "none" else tuple(self.ignore_same.split("+"))
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "exclude_self": get_args(ExcludeSelf),
+    "relevance": get_args(RelevanceKind),
+    "no_positive": get_args(NoPositive),
+    "ties": get_args(Ties),
+    "average": get_args(Average),
+    "similarity": get_args(Similarity),
+}
+
+
+def _as_cutoffs(ks: Any) -> tuple[int, ...]:
+    values = [ks] if isinstance(ks, int | float | str) else list(ks)
+    cutoffs = set()
+    for k in values:
+        try:
+            number = operator.index(k)  # type: ignore[arg-type]  # anything may be handed over: that is the check
+        except TypeError:
+            number = 0
+        if number < 1 or isinstance(k, bool):
+            raise ChoiceError(f"k={k!r} is not a cutoff; every k must be a whole number of at least 1")
+        cutoffs.add(number)
+    if not cutoffs:
+        raise ChoiceError("no k was given; name at least one cutoff, such as ks=(1, 5, 10)")
+    return tuple(sorted(cutoffs))

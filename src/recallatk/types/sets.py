@@ -1,0 +1,187 @@
+"""What is on disk, and what an encoder made of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from recallatk.types.checks import Label, LabelKind, as_labels, as_rows, as_texts, unusable_rows
+from recallatk.types.errors import RecallatkError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OnError: TypeAlias = Literal["error", "skip"]
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Any callable from a batch (a list of n images) to an array (n, d).
+
+    There is no base class. Three optional attributes end up in the record: `name` (text), `fingerprint` (a hash of
+    the weights) and `preprocessing` (a mapping: size, resampling, normalisation).
+    """
+
+    def __call__(self, batch: list[Any], /) -> Any:
+        """Encode a batch; row i of the result belongs to element i."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Skipped:
+    """A file or row that was left out because it could not be used (`--on-error skip`)."""
+
+    item: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ImageSet:
+    """One side of a data set as it lies on disk; nothing is decoded yet.
+
+    Attributes:
+        elements: a path for each image (in `evaluate`, whatever the caller's encoder takes).
+        ids: unique names, the path below DATA with "/".
+        labels: one label a sample, or a tuple of several.
+        same: what makes two elements *the same image* (default: the id); datasets set the resolved file.
+        groups: named columns such as `camera`, one text a sample.
+        label_kind: what the labels were before they became text.
+    """
+
+    elements: tuple[Any, ...]
+    ids: tuple[str, ...]
+    labels: tuple[Label, ...]
+    same: tuple[str, ...] | None = None
+    groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    label_kind: LabelKind = "text"
+
+    def __post_init__(self) -> None:
+        _normalise_columns(self, len(self.elements), "images", "image set")
+
+    def __len__(self) -> int:
+        return len(self.elements)
+
+    def take(self, rows: Sequence[int]) -> ImageSet:
+        """The set of these rows, in this order."""
+        return dataclasses.replace(self, elements=tuple(self.elements[r] for r in rows), **_take_columns(self, rows))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """What a layout yields: two sides (or one, for leave-one-out) and what was noticed on the way.
+
+    Attributes:
+        query: the queries.
+        gallery: the gallery; None means leave-one-out, every image is query and gallery.
+        root: the folder that ids are relative to.
+        skipped: what the layout itself had to leave out (rows whose file is missing, with `on_error="skip"`).
+        notes: one line for each thing that was left aside or converted, for the reader of the report.
+        warnings: one line for each thing that can make the number look right and be wrong.
+    """
+
+    query: ImageSet
+    gallery: ImageSet | None
+    root: Path
+    skipped: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EmbeddingSet:
+    """Embeddings with what is known of each row; checked once, trusted afterwards.
+
+    Attributes:
+        embeddings: (n, d) real numbers of any dtype; every row finite and non-zero as float32.
+        labels: one label a row, or a tuple of several; integers become decimal text, floats are refused.
+        ids: unique names, or None where there are none (rows are then named by number and never match across sets).
+        same: what makes two rows *the same image* (default: the id); need not be unique.
+        groups: named columns such as `camera`, one text a row.
+        content: sha256 of each image's bytes, in hex.
+        label_kind: what the labels were before they became text.
+        name: how messages call this set ("query", a file name).
+
+    Raises:
+        RecallatkError: the columns do not fit, or a row has no direction (NaN, infinite, all zero).
+    """
+
+    embeddings: npt.NDArray[Any]
+    labels: tuple[Label, ...]
+    ids: tuple[str, ...] | None = None
+    same: tuple[str, ...] | None = None
+    groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    content: tuple[str, ...] | None = None
+    label_kind: LabelKind = "text"
+    name: str = "embeddings"
+
+    def __post_init__(self) -> None:
+        array = as_rows(self.embeddings, self.name)
+        object.__setattr__(self, "embeddings", array)
+        _normalise_columns(self, len(array), "embedding rows", self.name)
+        bad = unusable_rows(array)
+        if bad:
+            row, why = bad[0]
+            more = f" (and {len(bad) - 1} more rows)" if len(bad) > 1 else ""
+            raise RecallatkError(
+                f"{self.name}: row {row} ({self.row_ids[row]!r}) {why}{more}; "
+                "fix the encoder, or leave such rows out with on_error='skip' (--on-error skip)"
+            )
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    @property
+    def row_ids(self) -> tuple[str, ...]:
+        """The ids, or row numbers where none were given."""
+        return self.ids if self.ids is not None else tuple(str(row) for row in range(len(self)))
+
+    @property
+    def identity(self) -> tuple[str, ...] | None:
+        """What makes two rows the same image; None when nothing is known."""
+        return self.same if self.same is not None else self.ids
+
+    def take(self, rows: Sequence[int]) -> EmbeddingSet:
+        """The set of these rows, in this order."""
+        content = None if self.content is None else tuple(self.content[r] for r in rows)
+        index = np.asarray(rows, dtype=np.int64)
+        return dataclasses.replace(
+            self, embeddings=self.embeddings[index], content=content, **_take_columns(self, rows)
+        )
+
+
+def _normalise_columns(rows: ImageSet | EmbeddingSet, n: int, noun: str, name: str) -> None:
+    """Bring ids, labels, same, groups and content to tuples of text, and check that all are aligned."""
+    labels, kind = as_labels(rows.labels, name, kind=rows.label_kind)
+    columns: dict[str, tuple[Any, ...]] = {"labels": labels}
+    for field in ("ids", "same", "content"):
+        values = getattr(rows, field, None)
+        if values is not None:
+            columns[field] = as_texts(values)
+    groups = {column: as_texts(values) for column, values in rows.groups.items()}
+    for column, values in (*columns.items(), *groups.items()):
+        if len(values) != n:
+            raise RecallatkError(f"{name}: {len(values)} {column} for {n} {noun}; there must be one for each")
+    for field, values in columns.items():
+        object.__setattr__(rows, field, values)
+    object.__setattr__(rows, "groups", groups)
+    object.__setattr__(rows, "label_kind", kind)
+    ids = columns.get("ids")
+    if ids is not None and len(set(ids)) != n:
+        seen: set[str] = set()
+        twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+        raise RecallatkError(f"{name}: the id {twice!r} occurs more than once; ids must be unique within a set")
+
+
+def _take_columns(rows: ImageSet | EmbeddingSet, index: Sequence[int]) -> dict[str, Any]:
+    def pick(values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+        return None if values is None else tuple(values[r] for r in index)
+
+    return {
+        "ids": pick(rows.ids),
+        "labels": pick(rows.labels),
+        "same": pick(rows.same),
+        "groups": {column: pick(values) for column, values in rows.groups.items()},
+    }
