@@ -95,7 +95,7 @@ class Report(Mapping[str, float]):
         num_queries: queries that were looked at: evaluated and excluded ones.
         num_gallery: gallery items.
         num_labels: distinct labels on both sides.
-        embedding_dim: columns of the embeddings.
+        embedding_dim: columns of the embeddings; None where similarities came from elsewhere.
         without_positive: the queries without a positive, by reason (left out, or misses: `protocol.no_positive`).
         tied_queries: evaluated queries for which the order of equal similarities can move a metric.
         near_tied_queries: evaluated queries whose hit at some k hangs on similarities within 1e-6.
@@ -111,7 +111,7 @@ class Report(Mapping[str, float]):
     num_queries: int
     num_gallery: int
     num_labels: int
-    embedding_dim: int
+    embedding_dim: int | None
     without_positive: tuple[WithoutPositive, ...]
     tied_queries: int
     near_tied_queries: int
@@ -162,7 +162,7 @@ class Report(Mapping[str, float]):
             "evaluation": [
                 f"num queries: {self.num_queries}",
                 f"num gallery: {self.num_gallery}",
-                f"embedding_dim: {self.embedding_dim}",
+                f"embedding_dim: {'na' if self.embedding_dim is None else self.embedding_dim}",
             ],
             "recall": self._lines("value", recall=True, percent=percent),
             "excluded": self._without_positive_lines(),
@@ -202,7 +202,8 @@ class Report(Mapping[str, float]):
         total = sum(group.count for group in self.without_positive)
         lines = [f"evaluated: {self.num_evaluated}", f"{counted} (no positive): {total}"]
         for group in self.without_positive:
-            example = one_line(f"e.g. {group.example}, label {group.label!r}")
+            label = f", label {group.label!r}" if group.label else ""
+            example = one_line(f"e.g. {group.example}{label}")
             lines.append(f"{group.reason}: {group.count} ({example})")
         return lines
 

@@ -18,12 +18,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.types import EmbeddingSet, EvalProtocol, Label, RecallatkError, float32_blocks
+from recallatk.types import (
+    EmbeddingSet,
+    EvalProtocol,
+    Label,
+    Qrels,
+    RankedLists,
+    RecallatkError,
+    Samples,
+    float32_blocks,
+)
 
 UNKNOWN = "na"
 SHORT = 12
 
-PROTOCOL_KEYS = tuple(field.metadata["part"] for field in dataclasses.fields(EvalProtocol))
+PROTOCOL_KEYS = tuple(field.metadata["part"] for field in dataclasses.fields(EvalProtocol) if "part" in field.metadata)
 DATA_KEYS = ("n", "g", "c", "img", "lab")
 SYSTEM_KEYS = ("pre", "w", "emb")
 KEYS = (*PROTOCOL_KEYS, *DATA_KEYS, *SYSTEM_KEYS, "ci", "v")
@@ -32,7 +41,7 @@ KEYS = (*PROTOCOL_KEYS, *DATA_KEYS, *SYSTEM_KEYS, "ci", "v")
 REPORT_KEYS = frozenset({"k", "ci", "v"})
 """Parts that say how the number is reported; they never make two runs incomparable."""
 
-Side = tuple[str, EmbeddingSet]
+Side = tuple[str, Samples]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +140,7 @@ def label_cells(labels: Iterable[Label]) -> list[tuple[str, ...]]:
     return [(label,) if isinstance(label, str) else label for label in labels]
 
 
-def embedding_hash(sides: Sequence[Side]) -> str:
+def embedding_hash(sides: Sequence[tuple[str, EmbeddingSet]]) -> str:
     """`emb`: a header `f4;ROWSxCOLUMNS;C;LE`, then the rows as little-endian float32, in the order of the lines."""
     rows = sum(len(side) for _, side in sides)
     digest = hashlib.sha256(f"f4;{rows}x{sides[0][1].embeddings.shape[1]};C;LE\n".encode())
@@ -141,6 +150,36 @@ def embedding_hash(sides: Sequence[Side]) -> str:
         for start in range(0, len(order), 4096):
             digest.update(side.embeddings[order[start : start + 4096]].astype("<f4").tobytes())
     return digest.hexdigest()
+
+
+def score_hash(scores: npt.NDArray[np.number] | RankedLists, query: Samples, gallery: Samples) -> str:
+    """`emb` of a system that is known by its scores only.
+
+    A matrix: a header `f8;ROWSxCOLUMNS;C;LE`, then little-endian float64, rows and columns in the order of ids. Lists:
+    lines `query TAB gallery TAB score`, the score in its shortest decimal form.
+    """
+    if isinstance(scores, RankedLists):
+        entries = zip(scores.query_ids, scores.gallery_ids, scores.scores.tolist(), strict=True)
+        return _hash_lines((query, item, (repr(score),)) for query, item, score in entries)
+    digest = hashlib.sha256(f"f8;{len(query)}x{len(gallery)};C;LE\n".encode())
+    rows, columns = (
+        sorted(range(len(names)), key=lambda row: names[row].encode()) for names in (_names(query), _names(gallery))
+    )
+    for row in rows:
+        digest.update(np.asarray(scores[row], dtype="<f8")[columns].tobytes())
+    return digest.hexdigest()
+
+
+def qrels_cells(qrels: Qrels, query_ids: Sequence[str]) -> list[tuple[str, ...]]:
+    """Judged pairs as a column of `relevance_hash`: the pairs of each query, in the order of gallery ids."""
+    cells: dict[str, list[str]] = {name: [] for name in query_ids}
+    levels = qrels.levels or ("",) * len(qrels)
+    for query, item, grade, level in sorted(
+        zip(qrels.query_ids, qrels.gallery_ids, qrels.grades.tolist(), levels, strict=True)
+    ):
+        if query in cells:
+            cells[query].append(f"{item} {grade} {level}")
+    return [tuple(cells[name]) for name in query_ids]
 
 
 def first_ranks_hash(ranks: npt.NDArray[np.int64]) -> str:
@@ -167,14 +206,16 @@ def _hash_lines(lines: Iterable[tuple[str, str, Iterable[str]]]) -> str:
     return digest.hexdigest()
 
 
-def _named(side: EmbeddingSet, values: Sequence[Any] | None) -> Iterable[tuple[str, Any]]:
+def _named(side: Samples, values: Sequence[Any] | None) -> Iterable[tuple[str, Any]]:
     return zip(_names(side), values or (), strict=True)
 
 
-def _names(side: EmbeddingSet) -> list[str]:
+def _names(side: Samples) -> list[str]:
     """What a row is called in hashed lines: its id; without ids the hash of its float32 values, so order is free."""
     if side.ids is not None:
         return [_escape_name(name) for name in side.ids]
+    if not isinstance(side, EmbeddingSet):
+        return list(side.row_ids)
     return [
         hashlib.sha256(row.astype("<f4").tobytes()).hexdigest()
         for _, block in float32_blocks(side.embeddings)

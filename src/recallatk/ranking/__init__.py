@@ -5,14 +5,19 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 
-from recallatk.ranking.counts import Depth, Ranking
-from recallatk.ranking.grid import GridRows, to_grid
-from recallatk.ranking.memory import default_memory
-from recallatk.ranking.reference import Block
-from recallatk.relevance import Relevance
-from recallatk.types import ChoiceError
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["BACKENDS", "Block", "Depth", "GridRows", "Ranking", "rank", "to_grid"]
+from recallatk.ranking.blocks import Block
+from recallatk.ranking.counts import Depth, Ranking
+from recallatk.ranking.grid import Grid, to_grid
+from recallatk.ranking.lists import list_rows
+from recallatk.ranking.memory import default_memory
+from recallatk.ranking.scores import RankedRows, rank_lists, rank_matrix
+from recallatk.relevance import Relevance
+from recallatk.types import ChoiceError, RecallatkError
+
+__all__ = ["BACKENDS", "Block", "Depth", "Grid", "RankedRows", "Ranking", "list_rows", "rank", "rank_scores", "to_grid"]
 
 BACKENDS: dict[str, str] = {
     "reference": "recallatk.ranking.reference:rank_blocks",
@@ -21,8 +26,8 @@ BACKENDS: dict[str, str] = {
 
 
 def rank(
-    query: GridRows,
-    gallery: GridRows,
+    query: Grid,
+    gallery: Grid,
     relevance: Relevance,
     *,
     depth: Depth = "first",
@@ -33,8 +38,8 @@ def rank(
     """Count what stands ahead of the positives of each query, a block of queries at a time.
 
     Args:
-        query: (n_queries, d) rows from `to_grid`.
-        gallery: (n_gallery, d) rows from `to_grid`; for leave-one-out the same array.
+        query: the rows of the queries, from `to_grid`.
+        gallery: those of the gallery, from the same call; for leave-one-out the same object.
         relevance: who is positive and who is ignored.
         depth: "first" counts against the best positive of a query only (recall, mrr); "all" against all of them.
         backend: a name in BACKENDS.
@@ -54,3 +59,37 @@ def rank(
     budget = default_memory() if memory is None else memory
     blocks: Iterator[Ranking] = rank_blocks(query, gallery, relevance, depth=depth, memory=budget, block=block)
     return blocks
+
+
+def rank_scores(
+    scores: npt.NDArray[np.number] | RankedRows,
+    relevance: Relevance,
+    *,
+    depth: Depth = "first",
+    memory: int | None = None,
+    block: Block | None = None,
+) -> Iterator[Ranking]:
+    """The same counts from similarities that somebody else computed; the arguments are those of `rank`.
+
+    Args:
+        scores: (n_queries, n_gallery), higher is nearer, read a block of rows at a time (a memory map will do); or
+            ranked lists, which may be shorter than the gallery: what a list does not hold is never found.
+        relevance: who is positive and who is ignored.
+        depth: as for `rank`.
+        memory: as for `rank`.
+        block: as for `rank`.
+
+    Raises:
+        RecallatkError: the sizes do not fit, or a score is NaN.
+    """
+    budget = default_memory() if memory is None else memory
+    if isinstance(scores, RankedRows):
+        if len(scores.starts) - 1 != relevance.n_queries:
+            raise RecallatkError(f"there are {len(scores.starts) - 1} ranked lists for {relevance.n_queries} queries")
+        return rank_lists(scores, relevance, depth=depth, memory=budget, block=block)
+    if scores.shape != (relevance.n_queries, relevance.n_gallery):
+        raise RecallatkError(
+            f"scores have the shape {scores.shape}; {relevance.n_queries} queries and {relevance.n_gallery} gallery "
+            f"items need ({relevance.n_queries}, {relevance.n_gallery})"
+        )
+    return rank_matrix(scores, relevance, depth=depth, memory=budget, block=block)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.ranking.grid import SIMILARITY_SCALE
-
 Depth: TypeAlias = Literal["first", "all"]
+Number = TypeVar("Number", np.int64, np.float64)
 Counts: TypeAlias = npt.NDArray[np.int64]
-
-NEAR = SIMILARITY_SCALE // 1_000_000
-"""Similarities within 1e-6 of each other are near-ties: about what float32 products differ by between libraries."""
+Similarities: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,20 +26,23 @@ class Ranking:
     Attributes:
         queries: the rows of the queries, a contiguous slice.
         starts: (b + 1,) where the levels of each query begin.
-        similarity: (levels,) in multiples of 2**-52.
+        similarity: (levels,) exact; for embeddings a whole number of grid steps.
         negatives_ahead: (levels,) negatives with a greater similarity.
         negatives_tied: (levels,) negatives with the same similarity.
         positives_tied: (levels,) positives with this similarity, at least 1.
         best_positive: (b,) gallery row of the nearest positive, the first row of several; -1 without a positive.
-        near_above: (b,) negatives at most 1e-6 above the best level.
+        near_above: (b,) negatives at most 1e-6 above the best level (none where similarities come from elsewhere).
         near_below: (b,) negatives at most 1e-6 below the best level.
         n_positives: (b,) positives that are left after everything ignored is gone.
         n_candidates: (b,) gallery items that are left after everything ignored is gone.
+        gains: the grades of the positives in the order of their levels, the greatest first within a level; None where
+            every positive counts the same, and at depth "first".
+        ideal_gains: the grades of all positives of each query, the greatest first; None as `gains`.
     """
 
     queries: slice
     starts: Counts
-    similarity: Counts
+    similarity: Similarities
     negatives_ahead: Counts
     negatives_tied: Counts
     positives_tied: Counts
@@ -51,13 +51,15 @@ class Ranking:
     near_below: Counts
     n_positives: Counts
     n_candidates: Counts
+    gains: Counts | None = None
+    ideal_gains: Counts | None = None
 
     def __len__(self) -> int:
         return int(self.queries.stop - self.queries.start)
 
-    def at_best(self, values: Counts) -> Counts:
-        """A column of the levels at each query's best positive; 0 for a query without a positive."""
-        best = np.zeros(len(self), dtype=np.int64)
+    def at_best(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        """A column of the levels at each query's best positive; 0 for a query without a level."""
+        best = np.zeros(len(self), dtype=values.dtype)
         found = np.diff(self.starts) > 0
         best[found] = values[self.starts[:-1][found]]
         return best

@@ -1,47 +1,103 @@
-"""The grid: unit rows rounded once, so that every inner product is an exact integer in any order of summation."""
+"""The grid: rows rounded once, so that every similarity is an exact integer in any order of summation."""
 
 from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.types import float32_blocks
+from recallatk.types import Similarity, float32_blocks
 
 GridRows = npt.NDArray[np.int32]
 
-GRID_BITS = 26
-"""A coordinate is a multiple of 2**-26, held as an integer of at most 2**26 in size."""
+UNIT_BITS = 26
+"""A coordinate of a unit row is a multiple of 2**-26, held as an integer of at most 2**26 in size."""
 
-SIMILARITY_SCALE = 2 ** (2 * GRID_BITS)
-"""An inner product of two grid rows is `cosine * 2**52`, an integer below 2**53, so float64 holds it exactly."""
+RAW_BITS = {"dot": 26, "euclidean": 25}
+"""The longest raw row is at most 2**26 (dot), or 2**25 (euclidean), grid steps long."""
+
+NEAR = 1_000_000
+"""Similarities within one part in a million of the largest possible one are near-ties: what float32 products err."""
 
 
-def to_grid(embeddings: npt.NDArray[np.generic]) -> GridRows:
-    """Unit rows on the grid.
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Rows on the grid.
 
-    A row becomes float32, is scaled to unit length in float64 and is rounded once (half to even) to multiples of
-    2**-26. The squares of float32 numbers are exact in float64; they are summed in one fixed order, so the result is
-    the same on every machine. Scaling a row by a power of two (inside float32's normal range) changes nothing.
+    Attributes:
+        rows: (n, d) int32, in grid steps.
+        similarity: what is computed from them.
+        unit: what one step of a similarity is worth: an exact power of two.
+        near: the width of a near-tie in steps of a similarity.
+    """
 
-    Every product of coordinates, and every partial sum of an inner product, is at most |x| |y| < 2**53 in size
-    (|x| exceeds 2**26 by less than sqrt(d) / 2): a float64 product of grid rows is exact on any BLAS, with any number
-    of threads and any block size.
+    rows: GridRows
+    similarity: Similarity
+    unit: float
+    near: int
+
+
+def to_grid(*sets: npt.NDArray[np.generic], similarity: Similarity = "cosine") -> tuple[Grid, ...]:
+    """Bring embeddings to the grid; sets that are compared with each other go in together.
+
+    cosine: a row becomes float32, is scaled to unit length in float64 and is rounded once (half to even) to multiples
+    of 2**-26. The squares of float32 numbers are exact in float64; they are summed in one fixed order, so the result
+    is the same on every machine. Scaling a row by a power of two (inside float32's normal range) changes nothing.
+
+    dot, euclidean: float32 rows as they are, all multiplied by one common power of two such that the longest row is
+    at most 2**26 (euclidean: 2**25) steps long, and rounded once. The euclidean similarity is -|x - y|**2.
+
+    Exact: with |x|, |y| the lengths of two rows in steps, every product of coordinates and every partial sum of an
+    inner product is at most |x| |y| in size: at most 2**52, beside what rounding adds to a length (less than
+    sqrt(d) / 2 steps). |x - y|**2 = |x|**2 - 2 x y + |y|**2 is at most 4 * 2**50 = 2**52. All of that is below 2**53,
+    so float64 holds it exactly on any BLAS, with any number of threads and any block size.
 
     Args:
-        embeddings: (n, d), every row finite and non-zero as float32.
+        sets: (n, d) each, every row finite and non-zero as float32.
+        similarity: cosine, dot or euclidean.
 
-    Returns:
-        (n, d) int32, in units of 2**-26.
-
-    >>> to_grid(np.array([[3.0, 4.0]]))
+    >>> to_grid(np.array([[3.0, 4.0]]))[0].rows
     array([[40265318, 53687091]], dtype=int32)
     """
+    if similarity == "cosine":
+        near = 2 ** (2 * UNIT_BITS) // NEAR
+        return tuple(Grid(_unit_rows(rows), similarity, 2.0 ** (-2 * UNIT_BITS), near) for rows in sets)
+    near = 2 ** (2 * RAW_BITS[similarity]) // NEAR
+    bits = RAW_BITS[similarity] - _longest(sets)
+    return tuple(Grid(_raw_rows(rows, bits), similarity, 2.0 ** (-2 * bits), near) for rows in sets)
+
+
+def _unit_rows(embeddings: npt.NDArray[np.generic]) -> GridRows:
     grid = np.empty(embeddings.shape, dtype=np.int32)
-    for start, block in float32_blocks(embeddings, rows_a_block=max(1, 2**21 // embeddings.shape[1])):
+    for start, block in float32_blocks(embeddings, rows_a_block=_rows_a_block(embeddings)):
         rows = block.astype(np.float64)
         lengths = np.sqrt(_sums(rows * rows))
-        grid[start : start + len(rows)] = np.rint(rows / lengths[:, None] * 2.0**GRID_BITS)
+        grid[start : start + len(rows)] = np.rint(rows / lengths[:, None] * 2.0**UNIT_BITS)
     return grid
+
+
+def _raw_rows(embeddings: npt.NDArray[np.generic], bits: int) -> GridRows:
+    grid = np.empty(embeddings.shape, dtype=np.int32)
+    for start, block in float32_blocks(embeddings, rows_a_block=_rows_a_block(embeddings)):
+        grid[start : start + len(block)] = np.rint(np.ldexp(block.astype(np.float64), bits))
+    return grid
+
+
+def _longest(sets: Sequence[npt.NDArray[np.generic]]) -> int:
+    """The exponent e of the longest row: its length is at most 2**e."""
+    longest: float = 0.0
+    for embeddings in sets:
+        for _, block in float32_blocks(embeddings, rows_a_block=_rows_a_block(embeddings)):
+            rows = block.astype(np.float64)
+            longest = max(longest, float(np.sqrt(_sums(rows * rows)).max(initial=0.0)))
+    return math.frexp(longest)[1]
+
+
+def _rows_a_block(embeddings: npt.NDArray[np.generic]) -> int:
+    return max(1, 2**21 // embeddings.shape[1])
 
 
 def _sums(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -6,13 +6,34 @@ from recallatk.types.checks import (
     LabelKind,
     as_labels,
     as_numbers,
+    as_positions,
     as_rows,
     float32_blocks,
     unusable_rows,
 )
 from recallatk.types.errors import ChoiceError, RecallatkError
-from recallatk.types.protocol import Average, EvalProtocol, ExcludeSelf, NoPositive, RelevanceKind, Similarity, Ties
-from recallatk.types.sets import Dataset, EmbeddingSet, Encoder, ImageSet, OnError, Skipped
+from recallatk.types.protocol import (
+    Average,
+    EvalProtocol,
+    ExcludeSelf,
+    Level,
+    NoPositive,
+    RelevanceKind,
+    Similarity,
+    Ties,
+)
+from recallatk.types.sets import (
+    Dataset,
+    EmbeddingSet,
+    Encoder,
+    ImageSet,
+    OnError,
+    Qrels,
+    RankedLists,
+    Samples,
+    SampleSet,
+    Skipped,
+)
 
 __all__ = [
     "Average",
@@ -26,15 +47,21 @@ __all__ = [
     "ImageSet",
     "Label",
     "LabelKind",
+    "Level",
     "NoPositive",
     "OnError",
+    "Qrels",
+    "RankedLists",
     "RecallatkError",
     "RelevanceKind",
+    "SampleSet",
+    "Samples",
     "Similarity",
     "Skipped",
     "Ties",
     "as_labels",
     "as_numbers",
+    "as_positions",
     "as_rows",
     "float32_blocks",
     "unusable_rows",

@@ -124,3 +124,18 @@ def as_texts(values: Iterable[Any]) -> tuple[str, ...]:
     listed = values.tolist() if hasattr(values, "tolist") else values
     # None and NaN (an empty cell of a data frame) are an empty text, which says "unknown".
     return tuple("" if value is None or value != value else str(value) for value in listed)
+
+
+def as_positions(positions: Any, n: int, name: str) -> npt.NDArray[np.float64]:
+    """Coordinates in metres as (n, 2) float64.
+
+    Raises:
+        RecallatkError: another shape, or a coordinate that is not finite.
+    """
+    array = as_numbers(positions, f"{name} positions").astype(np.float64)
+    if array.shape != (n, 2):
+        raise RecallatkError(f"{name}: positions have the shape {array.shape}; {n} rows need ({n}, 2), in metres")
+    bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
+    if len(bad):
+        raise RecallatkError(f"{name}: the position of row {bad[0]} is not finite; give every row one")
+    return array

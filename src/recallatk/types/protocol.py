@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from typing import Any, Literal, TypeAlias, get_args
 
 from recallatk.types.errors import ChoiceError
 
 ExcludeSelf: TypeAlias = Literal["id", "content", "none"]
-RelevanceKind: TypeAlias = Literal["label", "labels"]
+RelevanceKind: TypeAlias = Literal["label", "labels", "radius", "qrels"]
+Level: TypeAlias = Literal["none", "easy", "medium", "hard"]
 NoPositive: TypeAlias = Literal["exclude", "miss", "error"]
 Ties: TypeAlias = Literal["expected", "pessimistic", "optimistic"]
 Average: TypeAlias = Literal["micro", "macro"]
-Similarity: TypeAlias = Literal["cosine"]
+Similarity: TypeAlias = Literal["cosine", "dot", "euclidean"]
 
 
 def _part(key: str, default: Any) -> Any:
@@ -32,17 +34,29 @@ class EvalProtocol:
             id), equal image bytes (`content`), or none.
         ignore_same: columns joined by "+"; a gallery item equal to the query in all of them takes no rank
             (`camera+label`, `sequence`). "none": nothing is ignored.
-        relevance: what makes a gallery item positive: the same `label`, or at least one shared label of several.
+        relevance: what makes a gallery item positive: the same `label`, at least one shared of several `labels`, a
+            position within the `radius`, or a judged pair (`qrels`).
+        radius: with relevance=radius: how near a positive is, in metres, the border included.
+        min_grade: with relevance=qrels: the least grade of a positive.
+        level: with qrels that have levels: which are positive and which are ignored. easy: easy ones are, hard ones
+            are ignored; medium: both are; hard: hard ones are, easy ones are ignored. Junk is always ignored.
+        junk_labels: gallery items with one of these labels are ignored for every query.
+        distractor_labels: gallery items with one of these labels are never positive, and take ranks.
         no_positive: a query without a positive is left out and counted, counted as a miss, or an error.
         ties: the order of equal similarities: the mean over all orders, negatives first, or positives first.
         average: the mean over queries (micro) or the mean of per-label means (macro; a query counts for each label).
-        similarity: cosine.
+        similarity: cosine; or dot or euclidean on the rows as they are.
     """
 
     ks: tuple[int, ...] = _part("k", (1, 5, 10))
     exclude_self: ExcludeSelf = _part("self", "id")
     ignore_same: str = _part("ign", "none")
     relevance: RelevanceKind = _part("rel", "label")
+    radius: float = 25.0
+    min_grade: int = 1
+    level: Level = "none"
+    junk_labels: tuple[str, ...] = ()
+    distractor_labels: tuple[str, ...] = ()
     no_positive: NoPositive = _part("nopos", "exclude")
     ties: Ties = _part("ties", "expected")
     average: Average = _part("avg", "micro")
@@ -57,6 +71,29 @@ class EvalProtocol:
         if not self.ignore_same or any(not column for column in self.ignore_same.split("+")):
             raise ChoiceError(f"ignore_same={self.ignore_same!r}: join columns by +, such as camera+label, or none")
 
+        for field in ("junk_labels", "distractor_labels"):
+            labels = getattr(self, field)
+            object.__setattr__(self, field, (labels,) if isinstance(labels, str) else tuple(map(str, labels)))
+        if not (0 < self.radius < math.inf):
+            raise ChoiceError(f"radius={self.radius!r} is no radius; give metres above 0")
+        if operator.index(self.min_grade) < 1:
+            raise ChoiceError(f"min_grade={self.min_grade!r}: a positive has a grade of at least 1")
+
+    @property
+    def relevance_rule(self) -> str:
+        """What `rel` says in the signature before its hash: the relevance with all that qualifies it."""
+        rule: str = self.relevance
+        if self.relevance == "radius":
+            rule += f"@{self.radius:g}"
+        if self.relevance == "qrels" and self.min_grade != 1:
+            rule += f"@{self.min_grade}"
+        if self.level != "none":
+            rule += f"/{self.level}"
+        for name, labels in (("junk", self.junk_labels), ("distractor", self.distractor_labels)):
+            if labels:
+                rule += f"+{name}={','.join(labels)}"
+        return rule
+
     @property
     def ignore_columns(self) -> tuple[str, ...]:
         """The columns of `ignore_same`; empty when nothing is ignored."""
@@ -66,6 +103,7 @@ class EvalProtocol:
 _CHOICES: dict[str, tuple[str, ...]] = {
     "exclude_self": get_args(ExcludeSelf),
     "relevance": get_args(RelevanceKind),
+    "level": get_args(Level),
     "no_positive": get_args(NoPositive),
     "ties": get_args(Ties),
     "average": get_args(Average),

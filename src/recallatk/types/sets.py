@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.types.checks import Label, LabelKind, as_labels, as_rows, as_texts, unusable_rows
+from recallatk.types.checks import Label, LabelKind, as_labels, as_positions, as_rows, as_texts, unusable_rows
 from recallatk.types.errors import RecallatkError
 
 if TYPE_CHECKING:
@@ -38,6 +39,105 @@ class Skipped:
     reason: str
 
 
+class Samples(Protocol):
+    """The columns of a set of samples: all that relevance looks at."""
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """One label a row, or a tuple of several; an empty tuple is no label."""
+
+    @property
+    def ids(self) -> tuple[str, ...] | None:
+        """Unique names; None where there are none."""
+
+    @property
+    def groups(self) -> Mapping[str, tuple[str, ...]]:
+        """Named columns."""
+
+    @property
+    def content(self) -> tuple[str, ...] | None:
+        """sha256 of each image's bytes."""
+
+    @property
+    def positions(self) -> npt.NDArray[np.float64] | None:
+        """(n, 2) coordinates in metres."""
+
+    @property
+    def label_kind(self) -> LabelKind:
+        """What the labels were before they became text."""
+
+    @property
+    def name(self) -> str:
+        """How messages call this set."""
+
+    @property
+    def row_ids(self) -> tuple[str, ...]:
+        """The ids, or row numbers where none were given."""
+
+    @property
+    def identity(self) -> tuple[str, ...] | None:
+        """What makes two rows the same image; None when nothing is known."""
+
+    def __len__(self) -> int:
+        """The number of rows."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Qrels:
+    """Judged pairs: who is relevant for whom, and how much. One entry a pair, each pair once.
+
+    Attributes:
+        query_ids: the id of each pair's query.
+        gallery_ids: the id of each pair's gallery item.
+        grades: whole numbers; from the protocol's `min_grade` on a pair is positive, below it is a negative.
+        levels: a text for each pair, such as "easy", "hard" or "junk"; the protocol's `level` says what they mean.
+    """
+
+    query_ids: tuple[str, ...]
+    gallery_ids: tuple[str, ...]
+    grades: npt.NDArray[np.int64]
+    levels: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.query_ids)
+        for name, column in (("gallery ids", self.gallery_ids), ("grades", self.grades), ("levels", self.levels)):
+            if column is not None and len(column) != n:
+                raise RecallatkError(f"qrels: {len(column)} {name} for {n} query ids; there must be one for each")
+        pairs = list(zip(self.query_ids, self.gallery_ids, strict=True))
+        if len(set(pairs)) != n:
+            query, gallery = next(pair for pair, times in Counter(pairs).items() if times > 1)
+            raise RecallatkError(f"qrels: the pair {query!r}, {gallery!r} is judged more than once; keep one")
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RankedLists:
+    """What a system returned: gallery items with scores. One entry a returned item, in any order.
+
+    Attributes:
+        query_ids: the id of each entry's query.
+        gallery_ids: the id of each entry's gallery item.
+        scores: higher is nearer; equal scores of a query are ties.
+    """
+
+    query_ids: tuple[str, ...]
+    gallery_ids: tuple[str, ...]
+    scores: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        n = len(self.query_ids)
+        if len(self.gallery_ids) != n or len(self.scores) != n:
+            raise RecallatkError(
+                f"ranked lists: {len(self.gallery_ids)} gallery ids and {len(self.scores)} scores for {n} query ids; "
+                "there must be one for each"
+            )
+        bad = np.flatnonzero(np.isnan(self.scores))
+        if len(bad):
+            raise RecallatkError(f"ranked lists: entry {bad[0]} of query {self.query_ids[bad[0]]!r} has the score NaN")
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageSet:
     """One side of a data set as it lies on disk; nothing is decoded yet.
@@ -48,6 +148,7 @@ class ImageSet:
         labels: one label a sample, or a tuple of several.
         same: what makes two elements *the same image* (default: the id); datasets set the resolved file.
         groups: named columns such as `camera`, one text a sample.
+        positions: (n, 2) coordinates in metres, such as UTM easting and northing.
         label_kind: what the labels were before they became text.
     """
 
@@ -56,6 +157,7 @@ class ImageSet:
     labels: tuple[Label, ...]
     same: tuple[str, ...] | None = None
     groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    positions: npt.NDArray[np.float64] | None = None
     label_kind: LabelKind = "text"
 
     def __post_init__(self) -> None:
@@ -78,6 +180,7 @@ class Dataset:
         gallery: the gallery; None means leave-one-out, every image is query and gallery.
         root: the folder that ids are relative to.
         skipped: what the layout itself had to leave out (rows whose file is missing, with `on_error="skip"`).
+        qrels: judged pairs, where the data set has them.
         notes: one line for each thing that was left aside or converted, for the reader of the report.
         warnings: one line for each thing that can make the number look right and be wrong.
     """
@@ -88,6 +191,7 @@ class Dataset:
     skipped: tuple[Skipped, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    qrels: Qrels | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -96,11 +200,13 @@ class EmbeddingSet:
 
     Attributes:
         embeddings: (n, d) real numbers of any dtype; every row finite and non-zero as float32.
-        labels: one label a row, or a tuple of several; integers become decimal text, floats are refused.
+        labels: one label a row, or a tuple of several; integers become decimal text, floats are refused. None: no row
+            has a label (with relevance by radius or qrels).
         ids: unique names, or None where there are none (rows are then named by number and never match across sets).
         same: what makes two rows *the same image* (default: the id); need not be unique.
         groups: named columns such as `camera`, one text a row.
         content: sha256 of each image's bytes, in hex.
+        positions: (n, 2) coordinates in metres, such as UTM easting and northing.
         label_kind: what the labels were before they became text.
         name: how messages call this set ("query", a file name).
 
@@ -114,6 +220,7 @@ class EmbeddingSet:
     same: tuple[str, ...] | None = None
     groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     content: tuple[str, ...] | None = None
+    positions: npt.NDArray[np.float64] | None = None
     label_kind: LabelKind = "text"
     name: str = "embeddings"
 
@@ -145,22 +252,52 @@ class EmbeddingSet:
 
     def take(self, rows: Sequence[int]) -> EmbeddingSet:
         """The set of these rows, in this order."""
-        content = None if self.content is None else tuple(self.content[r] for r in rows)
         index = np.asarray(rows, dtype=np.int64)
-        return dataclasses.replace(
-            self, embeddings=self.embeddings[index], content=content, **_take_columns(self, rows)
-        )
+        return dataclasses.replace(self, embeddings=self.embeddings[index], **_take_columns(self, rows))
 
 
-def _normalise_columns(rows: ImageSet | EmbeddingSet, n: int, noun: str, name: str) -> None:
+@dataclasses.dataclass(frozen=True, eq=False)
+class SampleSet:
+    """Samples of which somebody else computed the similarities; the attributes are those of `EmbeddingSet`."""
+
+    labels: tuple[Label, ...]
+    ids: tuple[str, ...] | None = None
+    same: tuple[str, ...] | None = None
+    groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    content: tuple[str, ...] | None = None
+    positions: npt.NDArray[np.float64] | None = None
+    label_kind: LabelKind = "text"
+    name: str = "samples"
+
+    def __post_init__(self) -> None:
+        _normalise_columns(self, len(self.labels), "samples", self.name)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def row_ids(self) -> tuple[str, ...]:
+        """The ids, or row numbers where none were given."""
+        return self.ids if self.ids is not None else tuple(str(row) for row in range(len(self)))
+
+    @property
+    def identity(self) -> tuple[str, ...] | None:
+        """What makes two rows the same image; None when nothing is known."""
+        return self.same if self.same is not None else self.ids
+
+
+def _normalise_columns(rows: ImageSet | EmbeddingSet | SampleSet, n: int, noun: str, name: str) -> None:
     """Bring ids, labels, same, groups and content to tuples of text, and check that all are aligned."""
-    labels, kind = as_labels(rows.labels, name, kind=rows.label_kind)
+    given: Any = rows.labels
+    labels, kind = as_labels([()] * n if given is None else given, name, kind=rows.label_kind)
     columns: dict[str, tuple[Any, ...]] = {"labels": labels}
     for field in ("ids", "same", "content"):
         values = getattr(rows, field, None)
         if values is not None:
             columns[field] = as_texts(values)
     groups = {column: as_texts(values) for column, values in rows.groups.items()}
+    if rows.positions is not None:
+        object.__setattr__(rows, "positions", as_positions(rows.positions, n, name))
     for column, values in (*columns.items(), *groups.items()):
         if len(values) != n:
             raise RecallatkError(f"{name}: {len(values)} {column} for {n} {noun}; there must be one for each")
@@ -176,6 +313,8 @@ def _normalise_columns(rows: ImageSet | EmbeddingSet, n: int, noun: str, name: s
 
 
 def _take_columns(rows: ImageSet | EmbeddingSet, index: Sequence[int]) -> dict[str, Any]:
+    """The columns of these rows; content is one of embeddings only."""
+
     def pick(values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         return None if values is None else tuple(values[r] for r in index)
 
@@ -184,4 +323,6 @@ def _take_columns(rows: ImageSet | EmbeddingSet, index: Sequence[int]) -> dict[s
         "labels": pick(rows.labels),
         "same": pick(rows.same),
         "groups": {column: pick(values) for column, values in rows.groups.items()},
+        "positions": None if rows.positions is None else rows.positions[np.asarray(index, dtype=np.int64)],
+        **({"content": pick(rows.content)} if isinstance(rows, EmbeddingSet) else {}),
     }

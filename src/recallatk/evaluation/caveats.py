@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.types import EmbeddingSet, EvalProtocol, float32_blocks
+from recallatk.types import EmbeddingSet, EvalProtocol, Samples, float32_blocks
 
 Counts = npt.NDArray[np.int64]
 
@@ -15,9 +15,16 @@ COLLAPSED_SHARE = 0.5
 """From this share of queries without any negative outside the near-ties on, the encoder is said to have collapsed."""
 
 
+def find_row_caveats(query: EmbeddingSet, gallery: EmbeddingSet | None) -> list[str]:
+    """A line when nothing says whether equal rows on both sides are the same image."""
+    if gallery is None or (query.identity is not None and gallery.identity is not None):
+        return []
+    return _equal_rows(query, gallery)
+
+
 def find_caveats(
-    query: EmbeddingSet,
-    gallery: EmbeddingSet | None,
+    query: Samples,
+    gallery: Samples | None,
     counts: Mapping[str, Counts],
     kept: Counts,
     protocol: EvalProtocol,
@@ -43,8 +50,6 @@ def find_caveats(
             )
     if gallery is None and protocol.exclude_self == "none":
         found.append("every query is in its own ranking and finds itself first (exclude_self=none)")
-    elif gallery is not None and (query.identity is None or gallery.identity is None):
-        found += _equal_rows(query, gallery)
     if protocol.exclude_self != "content":
         found += _equal_content(query, gallery or query)
     found += _collapse(counts)
@@ -62,7 +67,7 @@ def _equal_rows(query: EmbeddingSet, gallery: EmbeddingSet) -> list[str]:
     ]
 
 
-def _equal_content(query: EmbeddingSet, gallery: EmbeddingSet) -> list[str]:
+def _equal_content(query: Samples, gallery: Samples) -> list[str]:
     """Images with the same bytes under two identities: the query finds a copy of itself."""
     if query.content is None or gallery.content is None:
         return []

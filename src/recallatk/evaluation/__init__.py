@@ -1,0 +1,177 @@
+"""From embeddings to a report: where relevance, ranking, metrics and report meet. Knows neither files nor torch."""
+
+from __future__ import annotations
+
+import warnings as python_warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from recallatk import signature
+from recallatk.evaluation.caveats import find_row_caveats
+from recallatk.evaluation.task import NothingToEvaluateError, Task
+from recallatk.ranking import list_rows, rank, rank_scores, to_grid
+from recallatk.relevance import check_labels_agree
+from recallatk.report import Provenance, Report
+from recallatk.types import (
+    EmbeddingSet,
+    EvalProtocol,
+    Qrels,
+    RankedLists,
+    RecallatkError,
+    SampleSet,
+    as_labels,
+    as_rows,
+)
+
+__all__ = ["evaluate_embeddings", "evaluate_scores", "recall_at_k"]
+
+
+def evaluate_embeddings(
+    query: EmbeddingSet,
+    gallery: EmbeddingSet | None = None,
+    *,
+    protocol: EvalProtocol | None = None,
+    qrels: Qrels | None = None,
+    metrics: Sequence[str] = (),
+    backend: str = "reference",
+    memory: int | None = None,
+    provenance: Provenance | None = None,
+) -> Report:
+    """Evaluate embeddings.
+
+    Args:
+        query: the queries.
+        gallery: the gallery; None for leave-one-out: every row is query and gallery and never in its own ranking.
+        protocol: everything that can change the number; default `EvalProtocol()`. Sets with several labels a sample
+            are judged by `relevance="labels"`.
+        qrels: judged pairs, for `relevance="qrels"` and for junk.
+        metrics: metrics beside recall@k, such as `"set_recall@5"` or `"mrr"`.
+        backend: how to count; never changes a number.
+        memory: bytes of working memory for the ranking; default a fraction of what is free.
+        provenance: what is known of encoder and data, for the record.
+
+    Raises:
+        RecallatkError: the sets do not fit each other or the protocol, or no query has a positive.
+
+    >>> import numpy as np
+    >>> rows = EmbeddingSet(np.eye(3)[[0, 0, 1, 1, 2]], labels=["a", "a", "b", "b", "c"])
+    >>> report = evaluate_embeddings(rows)
+    >>> report["recall@1"], report.num_evaluated, report.num_excluded
+    (1.0, 4, 1)
+    """
+    gallery = None if gallery is query else gallery
+    task = Task.of(query, gallery, protocol, qrels, metrics)
+    _check_sets(query, gallery or query)
+    grids = to_grid(*[side.embeddings for side in (query, gallery) if side is not None], similarity=task.similarity)
+    blocks = rank(grids[0], grids[-1], task.relevance, depth=task.depth, backend=backend, memory=memory)
+    sides = [("g", gallery or query), ("q", query)]
+    return task.report(
+        blocks,
+        embedding_dim=int(query.embeddings.shape[1]),
+        system=signature.embedding_hash(sides),
+        doubts=find_row_caveats(query, gallery),
+        provenance=provenance,
+    )
+
+
+def evaluate_scores(
+    scores: Any,
+    query: SampleSet,
+    gallery: SampleSet | None = None,
+    *,
+    protocol: EvalProtocol | None = None,
+    qrels: Qrels | None = None,
+    metrics: Sequence[str] = (),
+    memory: int | None = None,
+    provenance: Provenance | None = None,
+) -> Report:
+    """Evaluate similarities that somebody else computed.
+
+    Args:
+        scores: (n_queries, n_gallery), higher is nearer; or `RankedLists`, which may be shorter than the gallery: an
+            item that a list does not hold is never found.
+        query: the queries, in the order of the rows.
+        gallery: the gallery, in the order of the columns; None for leave-one-out.
+        protocol: as for `evaluate_embeddings`; its `similarity` says nothing here.
+        qrels: as for `evaluate_embeddings`.
+        metrics: as for `evaluate_embeddings`.
+        memory: as for `evaluate_embeddings`.
+        provenance: as for `evaluate_embeddings`.
+
+    Raises:
+        RecallatkError: as for `evaluate_embeddings`; a score that is NaN; a list that holds an item twice.
+
+    >>> import numpy as np
+    >>> samples = SampleSet(labels=["a", "a", "b", "b"])
+    >>> report = evaluate_scores(np.array([[9, 1, 0, 0], [1, 9, 2, 0], [0, 0, 9, 3], [0, 0, 3, 9]]), samples)
+    >>> report["recall@1"]
+    0.75
+    """
+    gallery = None if gallery is query else gallery
+    task = Task.of(query, gallery, protocol, qrels, metrics)
+    doubts: list[str] = []
+    if isinstance(scores, RankedLists):
+        rows, doubts = list_rows(scores, query, gallery or query, task.protocol.ks)
+        blocks = rank_scores(rows, task.relevance, depth=task.depth, memory=memory)
+    else:
+        scores = as_rows(scores, "scores")
+        blocks = rank_scores(scores, task.relevance, depth=task.depth, memory=memory)
+    system = signature.score_hash(scores, query, gallery or query)
+    return task.report(blocks, embedding_dim=None, system=system, doubts=doubts, provenance=provenance)
+
+
+def recall_at_k(
+    query_emb: Any,
+    gallery_emb: Any,
+    q_labels: Iterable[Any],
+    g_labels: Iterable[Any],
+    ks: Sequence[int] = (1, 5, 10),
+    query_ids: Iterable[Any] | None = None,
+    gallery_ids: Iterable[Any] | None = None,
+) -> dict[str, float]:
+    """recall@k (hit rate) of embeddings, as a dict of floats.
+
+    Args:
+        query_emb: (n_queries, d).
+        gallery_emb: (n_gallery, d).
+        q_labels: one label a query, text or integers; lists for several labels.
+        g_labels: one label a gallery item.
+        ks: the cutoffs.
+        query_ids: what makes a query and a gallery item the same image: equal ids leave the query's ranking. Need
+            not be unique.
+        gallery_ids: likewise for the gallery.
+
+    Returns:
+        `{"recall@1": ..., ...}` in 0..1. If no query has a positive every value is 0.0, with a warning; everywhere
+        else in recallatk that is an error.
+
+    >>> recall_at_k([[1, 0], [0, 1]], [[1, 0.1], [0.2, 1]], ["a", "b"], ["a", "b"], ks=(1,))
+    {'recall@1': 1.0}
+    """
+    query = _embedding_set(query_emb, q_labels, query_ids, "query")
+    gallery = _embedding_set(gallery_emb, g_labels, gallery_ids, "gallery")
+    if query.same is not None and gallery.same is not None:
+        check_labels_agree(query.same, query.labels, gallery.same, gallery.labels)
+    protocol = EvalProtocol(ks=cast("tuple[int, ...]", ks))
+    try:
+        report = evaluate_embeddings(query, gallery, protocol=protocol)
+    except NothingToEvaluateError as error:
+        python_warnings.warn(f"recall is 0.0 because there is nothing to evaluate: {error}", stacklevel=2)
+        return {f"recall@{k}": 0.0 for k in protocol.ks}
+    for warning in report.warnings:
+        python_warnings.warn(warning, stacklevel=2)
+    return dict(report)
+
+
+def _check_sets(query: EmbeddingSet, gallery: EmbeddingSet) -> None:
+    if query.embeddings.shape[1] != gallery.embeddings.shape[1]:
+        raise RecallatkError(
+            f"{query.name} embeddings have {query.embeddings.shape[1]} columns and {gallery.name} embeddings "
+            f"{gallery.embeddings.shape[1]}; the dimension must be the same, so encode both with one encoder"
+        )
+
+
+def _embedding_set(embeddings: Any, labels: Iterable[Any], identities: Iterable[Any] | None, name: str) -> EmbeddingSet:
+    texts, kind = as_labels(labels, name)
+    same = None if identities is None else tuple(str(identity) for identity in identities)
+    return EmbeddingSet(embeddings, texts, same=same, label_kind=kind, name=name)

@@ -1,0 +1,148 @@
+"""One evaluation: everything but where the similarities come from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from recallatk import signature
+from recallatk.evaluation.caveats import find_caveats
+from recallatk.evaluation.signing import full_hashes, sign
+from recallatk.evaluation.tally import count_near_tied, count_tied, fold, query_rows, summarise
+from recallatk.metrics import MetricName, parse_metric
+from recallatk.ranking import Depth, Ranking
+from recallatk.relevance import Relevance, build_relevance
+from recallatk.report import Provenance, Report, WithoutPositive
+from recallatk.types import EvalProtocol, Label, Qrels, RecallatkError, Samples, Similarity
+
+
+class NothingToEvaluateError(RecallatkError):
+    """No query is left with a positive."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One evaluation: everything but where the similarities come from."""
+
+    query: Samples
+    gallery: Samples
+    alone: bool
+    protocol: EvalProtocol
+    names: tuple[MetricName, ...]
+    relevance: Relevance
+    qrels: Qrels | None
+
+    @classmethod
+    def of(
+        cls,
+        query: Samples,
+        gallery: Samples | None,
+        protocol: EvalProtocol | None,
+        qrels: Qrels | None,
+        metrics: Sequence[str],
+    ) -> Task:
+        """Check that everything fits; several labels a sample make `relevance="label"` mean "labels"."""
+        protocol = protocol or EvalProtocol()
+        other = query if gallery is None else gallery
+        several = any(isinstance(label, tuple) and label for label in (*query.labels, *other.labels))
+        if several and protocol.relevance == "label":
+            protocol = dataclasses.replace(protocol, relevance="labels")
+        names = metric_names(protocol, metrics)
+        relevance = build_relevance(query, gallery, protocol, qrels=qrels)
+        return cls(query, other, gallery is None, protocol, names, relevance, qrels)
+
+    @property
+    def similarity(self) -> Similarity:
+        """What embeddings are compared by."""
+        return self.protocol.similarity
+
+    @property
+    def depth(self) -> Depth:
+        """How deep the deepest metric looks."""
+        return "all" if any(name.metric.depth == "all" for name in self.names) else "first"
+
+    def report(
+        self,
+        blocks: Iterable[Ranking],
+        *,
+        embedding_dim: int | None,
+        system: str,
+        doubts: Sequence[str],
+        provenance: Provenance | None,
+    ) -> Report:
+        """Fold the ranking into the report."""
+        provenance = provenance or Provenance()
+        query, protocol, names = self.query, self.protocol, self.names
+        columns = fold(blocks, names, len(query))
+        found = columns.counts["n_positives"] > 0
+        without_positive = explain(query, self.relevance, np.flatnonzero(~found), protocol)
+        kept = np.arange(len(query)) if protocol.no_positive == "miss" else np.flatnonzero(found)
+        if not found.any():
+            reasons = "; ".join(f"{group.reason}: {group.count}, e.g. {group.example!r}" for group in without_positive)
+            raise NothingToEvaluateError(f"none of the {len(query)} queries has a positive in the gallery ({reasons})")
+        labels = tuple(query.labels[row] for row in kept)
+        hashes = full_hashes(
+            query,
+            self.gallery,
+            protocol,
+            columns,
+            alone=self.alone,
+            qrels=self.qrels,
+            provenance=provenance,
+            system=system,
+        )
+        num_labels = len({one for cell in signature.label_cells((*query.labels, *self.gallery.labels)) for one in cell})
+        caveats = find_caveats(query, None if self.alone else self.gallery, columns.counts, kept, protocol)
+        return Report(
+            protocol=protocol,
+            values_by_metric={str(name): summarise(name, columns, kept, labels, protocol) for name in names},
+            num_queries=len(query),
+            num_gallery=len(self.gallery),
+            num_labels=num_labels,
+            embedding_dim=embedding_dim,
+            without_positive=without_positive,
+            tied_queries=count_tied(names, columns, kept),
+            near_tied_queries=count_near_tied(columns, kept, protocol.ks),
+            warnings=(*provenance.warnings, *self.relevance.doubts, *doubts, *caveats),
+            signature=sign(protocol, hashes, len(kept), len(self.gallery), num_labels),
+            hashes=hashes,
+            provenance=provenance,
+            queries=query_rows(query, self.gallery, columns, names, protocol),
+        )
+
+
+def metric_names(protocol: EvalProtocol, metrics: Sequence[str]) -> tuple[MetricName, ...]:
+    """recall@k for every k, then what was asked for, each once."""
+    names = [MetricName("recall", k) for k in protocol.ks] + [parse_metric(text) for text in metrics]
+    return tuple(dict.fromkeys(names))
+
+
+def explain(
+    query: Samples, relevance: Relevance, rows: npt.NDArray[np.int64], protocol: EvalProtocol
+) -> tuple[WithoutPositive, ...]:
+    """Group the queries without a positive by reason; the example is the first id, so row order is free."""
+    ids = query.row_ids
+    groups: dict[str, list[int]] = {}
+    for row in rows.tolist():
+        unlabelled = protocol.relevance in ("label", "labels") and not query.labels[row]
+        reason = "it has no label" if unlabelled else relevance.why_no_positive(row)
+        groups.setdefault(reason, []).append(row)
+    if groups and protocol.no_positive == "error":
+        labels = sorted({str(query.labels[row]) for row in rows.tolist()})
+        shown = ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
+        raise RecallatkError(
+            f"{len(rows)} queries have no positive (no_positive=error), e.g. {ids[rows[0]]!r}: {next(iter(groups))}; "
+            f"their labels: {shown}"
+        )
+    described = []
+    for reason, members in sorted(groups.items()):
+        example = min(members, key=lambda row: ids[row])
+        described.append(WithoutPositive(reason, len(members), ids[example], _label_text(query.labels[example])))
+    return tuple(described)
+
+
+def _label_text(label: Label) -> str:
+    return label if isinstance(label, str) else ", ".join(label)

@@ -1,0 +1,138 @@
+"""Similarities that somebody else computed: a matrix of scores, or ranked lists."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from recallatk.ranking.blocks import Block, query_blocks
+from recallatk.ranking.counting import count_block
+from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
+from recallatk.relevance import Judgements, Relevance
+from recallatk.types import RecallatkError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RankedRows:
+    """Ranked lists with gallery items as row numbers: the list of the i-th query is `starts[i]:starts[i + 1]`.
+
+    Attributes:
+        starts: (n_queries + 1,).
+        rows: gallery rows, each at most once a query, in any order.
+        scores: higher is nearer; equal scores are ties.
+    """
+
+    starts: Counts
+    rows: Counts
+    scores: Similarities
+
+
+def rank_matrix(
+    scores: npt.NDArray[np.number], relevance: Relevance, *, depth: Depth, memory: int, block: Block | None = None
+) -> Iterator[Ranking]:
+    """Rank by a matrix of scores; see `recallatk.ranking.rank_scores`."""
+    size = block or Block.within(memory, 1)
+    a_row = 32 * max(relevance.n_gallery, 1)  # as float64, clipped, and what comparing them takes
+    size = dataclasses.replace(size, queries=max(1, min(size.queries, memory // a_row)))
+    for queries in query_blocks(relevance.pairs, size):
+        rows = np.asarray(scores[queries], dtype=np.float64)
+        bad = np.flatnonzero(np.isnan(rows).any(axis=1))
+        if len(bad):
+            raise RecallatkError(f"scores: row {queries.start + bad[0]} holds NaN; every score must be a number")
+        # +inf and -inf order like any number; -inf in a tile marks what is no negative, so they move inside.
+        rows = np.clip(rows, np.finfo(np.float64).min, np.finfo(np.float64).max)
+        yield count_block(queries, _Scores(rows, size.gallery), relevance.judge(queries), depth=depth)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scores:
+    rows: Similarities
+    tile: int
+    unit: float = 1.0
+    near: int = 0
+
+    @property
+    def n_gallery(self) -> int:
+        return int(self.rows.shape[1])
+
+    def columns(self, rows: Counts) -> Similarities:
+        return self.rows[:, rows]
+
+    def tiles(self) -> Iterator[tuple[int, Similarities]]:
+        for start in range(0, self.n_gallery, self.tile):
+            yield start, self.rows[:, start : start + self.tile].copy()
+
+
+def rank_lists(
+    lists: RankedRows, relevance: Relevance, *, depth: Depth, memory: int, block: Block | None = None
+) -> Iterator[Ranking]:
+    """Rank by lists; see `recallatk.ranking.rank_scores`.
+
+    Levels are those of the positives that a list holds. A positive that was not returned counts in `n_positives` and
+    nowhere else, so it is never found at any k, as in trec_eval.
+    """
+    size = block or Block.within(memory, 1)
+    for queries in query_blocks(relevance.pairs + np.diff(lists.starts), size):
+        yield _rank_listed(queries, lists, relevance.judge(queries), relevance.n_gallery, depth)
+
+
+def _rank_listed(queries: slice, lists: RankedRows, judged: Judgements, n_gallery: int, depth: Depth) -> Ranking:
+    n = queries.stop - queries.start
+    listed = slice(lists.starts[queries.start], lists.starts[queries.stop])
+    owners = np.repeat(np.arange(n), np.diff(lists.starts[queries.start : queries.stop + 1]))
+    rows, scores = lists.rows[listed], lists.scores[listed]
+    keys = owners * n_gallery + rows
+    kept = ~np.isin(keys, judged.ignored_queries * n_gallery + judged.ignored_rows)
+    owners, rows, scores, keys = owners[kept], rows[kept], scores[kept], keys[kept]
+    positive_keys = judged.positive_queries * n_gallery + judged.positive_rows  # ascending
+    at = np.searchsorted(positive_keys, keys)
+    positive = np.zeros(len(keys), dtype=np.bool_)
+    inside = at < len(positive_keys)
+    positive[inside] = positive_keys[at[inside]] == keys[inside]
+    all_grades = judged.positive_grades
+    grades = np.zeros(len(keys), np.int64)
+    if all_grades is not None:
+        grades[positive] = all_grades[at[positive]]
+
+    order = np.lexsort((rows, -grades, ~positive, -scores, owners))
+    owners, rows, scores = owners[order], rows[order], scores[order]
+    positive, grades = positive[order], grades[order]
+    first_of_query = np.diff(owners, prepend=-1) > 0
+    tie_at = np.flatnonzero(first_of_query | (np.diff(scores, prepend=np.inf) != 0))
+    positives_tied = np.add.reduceat(positive, tie_at, dtype=np.int64) if len(tie_at) else np.zeros(0, np.int64)
+    size = np.diff(tie_at, append=len(scores))
+    negatives_tied = size - positives_tied
+    tie_owner = owners[tie_at]
+    negatives_before = np.cumsum(negatives_tied) - negatives_tied
+    first_tie = np.searchsorted(tie_owner, tie_owner)  # the first tied group of the same query
+    ahead = negatives_before - negatives_before[first_tie]
+
+    level = positives_tied > 0
+    first_level = np.zeros(len(tie_at), dtype=np.bool_)
+    first_level[np.flatnonzero(level)[np.diff(tie_owner[level], prepend=-1) > 0]] = True
+    if depth == "first":
+        level = first_level
+    best_positive = np.full(n, -1, dtype=np.int64)
+    best_positive[tie_owner[first_level]] = rows[tie_at[first_level]]
+    gains = ideal_gains = None
+    if depth == "all" and all_grades is not None:
+        gains = grades[positive]
+        ideal_gains = all_grades[np.lexsort((-all_grades, judged.positive_queries))]
+    return Ranking(
+        queries=queries,
+        starts=np.searchsorted(tie_owner[level], np.arange(n + 1)),
+        similarity=scores[tie_at[level]],
+        negatives_ahead=ahead[level],
+        negatives_tied=negatives_tied[level],
+        positives_tied=positives_tied[level],
+        best_positive=best_positive,
+        near_above=np.zeros(n, np.int64),
+        near_below=np.zeros(n, np.int64),
+        n_positives=np.diff(judged.positive_starts),
+        n_candidates=n_gallery - np.diff(judged.ignored_starts),
+        gains=gains,
+        ideal_gains=ideal_gains,
+    )

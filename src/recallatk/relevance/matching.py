@@ -1,0 +1,152 @@
+"""Which gallery rows belong to a query: by shared keys, by listed pairs, or by position."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from scipy.spatial import KDTree
+
+Rows = npt.NDArray[np.int64]
+
+
+class Matcher(Protocol):
+    """A rule that matches queries with gallery rows; asked for a block of queries at a time."""
+
+    @property
+    def pairs(self) -> Rows:
+        """For each query, at most how many rows it matches."""
+
+    def match(self, queries: slice) -> tuple[Rows, Rows]:
+        """The matching pairs as (place in the block, gallery row); a pair may come more than once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Matching:
+    """Which gallery rows share a key with a query: keys are labels, identities, or values of group columns.
+
+    Held as the keys of each query and the rows of each key, so its size is that of the data and never that of the
+    matching pairs.
+    """
+
+    query_starts: Rows
+    query_keys: Rows
+    key_starts: Rows
+    key_rows: Rows
+
+    @classmethod
+    def of(cls, query: Sequence[Iterable[Hashable]], gallery: Sequence[Iterable[Hashable]]) -> Matching:
+        """Match queries and gallery rows by the keys that each of them has."""
+        codes: dict[Hashable, int] = {}
+        rows: list[int] = []
+        row_keys: list[int] = []
+        for row, keys in enumerate(gallery):
+            for key in keys:
+                rows.append(row)
+                row_keys.append(codes.setdefault(key, len(codes)))
+        known = [[codes[key] for key in keys if key in codes] for keys in query]
+        by_key = np.argsort(np.array(row_keys, dtype=np.int64), kind="stable")
+        return cls(
+            query_starts=starts_of(np.fromiter((len(keys) for keys in known), np.int64, len(known))),
+            query_keys=np.fromiter(itertools.chain.from_iterable(known), np.int64),
+            key_starts=starts_of(np.bincount(np.array(row_keys, dtype=np.int64), minlength=len(codes))),
+            key_rows=np.array(rows, dtype=np.int64)[by_key],
+        )
+
+    @property
+    def pairs(self) -> Rows:
+        """For each query, how many rows it matches (a row that shares several keys counts for each)."""
+        sizes = np.diff(self.key_starts)[self.query_keys]
+        return np.diff(np.concatenate([[0], np.cumsum(sizes)])[self.query_starts])
+
+    def match(self, queries: slice) -> tuple[Rows, Rows]:
+        """The matching pairs as (place in the block, gallery row); a pair may come more than once."""
+        first, last = self.query_starts[queries.start], self.query_starts[queries.stop]
+        keys = self.query_keys[first:last]
+        owners = owners_of(self.query_starts[queries.start : queries.stop + 1] - first)
+        sizes = np.diff(self.key_starts)[keys]
+        # The k-th pair of a key is the k-th row of that key's run in key_rows.
+        offsets = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return np.repeat(owners, sizes), self.key_rows[np.repeat(self.key_starts[keys], sizes) + offsets]
+
+
+@dataclasses.dataclass(frozen=True)
+class PairMatching:
+    """Pairs that somebody listed, with a grade each: the rows of the i-th query are `rows[starts[i]:starts[i + 1]]`."""
+
+    starts: Rows
+    rows: Rows
+    grades: Rows
+
+    @classmethod
+    def of(cls, n_queries: int, owners: Rows, rows: Rows, grades: Rows) -> PairMatching:
+        """Sort pairs by query and row."""
+        order = np.lexsort((rows, owners))
+        return cls(starts_of(np.bincount(owners, minlength=n_queries)), rows[order], grades[order])
+
+    @property
+    def pairs(self) -> Rows:
+        """For each query, how many rows are listed."""
+        return np.diff(self.starts)
+
+    def match(self, queries: slice) -> tuple[Rows, Rows]:
+        """The listed pairs, sorted."""
+        starts = self.starts[queries.start : queries.stop + 1]
+        return owners_of(starts - starts[0]), self.rows[starts[0] : starts[-1]]
+
+    def grades_of(self, queries: slice) -> Rows:
+        """The grade of each pair of `match`."""
+        return self.grades[self.starts[queries.start] : self.starts[queries.stop]]
+
+
+@dataclasses.dataclass(frozen=True)
+class RadiusMatching:
+    """Gallery rows within a radius, the border included, in double precision."""
+
+    query: npt.NDArray[np.float64]
+    gallery: npt.NDArray[np.float64]
+    radius: float
+
+    @functools.cached_property
+    def pairs(self) -> Rows:
+        """For each query, how many rows lie within (hardly more than) the radius."""
+        return np.asarray(self._tree.query_ball_point(self.query, self._reach, return_length=True), dtype=np.int64)
+
+    def match(self, queries: slice) -> tuple[Rows, Rows]:
+        """The pairs within the radius."""
+        points = self.query[queries]
+        near: list[list[int]] = list(self._tree.query_ball_point(points, self._reach))  # type: ignore[arg-type]
+        owners = owners_of(starts_of(np.array([len(rows) for rows in near], dtype=np.int64)))
+        rows = np.fromiter(itertools.chain.from_iterable(near), np.int64, len(owners))
+        # The tree only proposes. Differences of coordinates of one region are exact or nearly so, their squares are
+        # compared with the squared radius: no root, and 25.0 m apart is within 25 m.
+        offsets = points[owners] - self.gallery[rows]
+        inside = np.sum(offsets * offsets, axis=1) <= self.radius * self.radius
+        return owners[inside], rows[inside]
+
+    @property
+    def _reach(self) -> float:
+        return self.radius * (1 + 1e-9) + 1e-9
+
+    @functools.cached_property
+    def _tree(self) -> KDTree:
+        from scipy.spatial import KDTree  # slow to import, and only here
+
+        return KDTree(self.gallery)
+
+
+def starts_of(counts: Rows) -> Rows:
+    """Where the run of each owner begins, and where the last one ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+
+def owners_of(starts: Rows) -> Rows:
+    """The owner of each element of the runs that begin at `starts`."""
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
