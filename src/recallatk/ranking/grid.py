@@ -97,7 +97,7 @@ def _longest(sets: Sequence[npt.NDArray[np.generic]]) -> int:
 
 
 def _rows_a_block(embeddings: npt.NDArray[np.generic]) -> int:
-    return max(1, 2**21 // embeddings.shape[1])
+    return max(1, 2**21 // int(embeddings.shape[1]))
 
 
 def _sums(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
