@@ -24,7 +24,23 @@ NEAR = math.floor(Fraction(1, 10**6) * 2 ** (2 * GRID_BITS))
 
 MOST_ORDERS = 200_000
 
+RAW_BITS = {"dot": 26, "euclidean": 25}
+"""Raw rows share one scale, a power of two: the longest is less than 2^26 (2^25) steps long, before it is rounded."""
+
+LEVELS = {"easy": ({"easy"}, {"hard"}), "medium": ({"easy", "hard"}, set()), "hard": ({"hard"}, {"easy"})}
+"""The revisited protocols: which judged images are positive, and which are ignored beside junk."""
+
 Labels = str | Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """A row of the qrels, with row numbers in place of names."""
+
+    query: int
+    item: int
+    grade: int = 1
+    level: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +51,7 @@ class Side:
     identity: Sequence[str] | None = None
     content: Sequence[str] | None = None
     groups: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    positions: Sequence[Sequence[float]] | None = None
 
 
 # The grid
@@ -75,39 +92,121 @@ def similarity(a: Sequence[int], b: Sequence[int]) -> int:
     return sum(int(x) * int(y) for x, y in zip(a, b, strict=True))
 
 
-def similarities(query: Iterable[Iterable[Any]], gallery: Iterable[Iterable[Any]]) -> list[list[int]]:
-    """One row of exact similarities for each query, one column for each gallery item; raw rows go in."""
-    columns = [grid_row(row) for row in gallery]
-    return [[similarity(a, b) for b in columns] for a in (grid_row(row) for row in query)]
+def similarities(
+    query: Iterable[Iterable[Any]], gallery: Iterable[Iterable[Any]], kind: str = "cosine"
+) -> list[list[int]]:
+    """One row of exact similarities for each query, one column for each gallery item; raw rows go in.
+
+    Args:
+        query: the rows of the queries.
+        gallery: the rows of the gallery.
+        kind: `cosine`; `dot` or `euclidean` (minus the squared distance) on the rows as they are.
+    """
+    if kind == "cosine":
+        rows, columns = [grid_row(row) for row in query], [grid_row(row) for row in gallery]
+    else:
+        rows, columns = raw_rows(query, gallery, kind=kind)
+    compare = squared_distance if kind == "euclidean" else similarity
+    return [[compare(a, b) for b in columns] for a in rows]
+
+
+def squared_distance(a: Sequence[int], b: Sequence[int]) -> int:
+    """Minus the squared distance, so that higher is nearer."""
+    return -sum((int(x) - int(y)) ** 2 for x, y in zip(a, b, strict=True))
+
+
+def raw_rows(*sets: Iterable[Iterable[Any]], kind: str) -> list[list[list[int]]]:
+    """Rows as float32, times the power of two that makes the longest of all sets 2^25 to 2^26 steps long (euclidean:
+    2^24 to 2^25), each coordinate rounded half to even.
+    """
+    exact = [[[Fraction(float(np.float32(value))) for value in row] for row in rows] for rows in sets]
+    longest = max(sum((x * x for x in row), Fraction(0)) for rows in exact for row in rows)
+    bits = 0  # 2^bits times the length is at least 2^(b - 1) and less than 2^b
+    while longest and longest * Fraction(4) ** bits >= 4 ** RAW_BITS[kind]:
+        bits -= 1
+    while longest and longest * Fraction(4) ** (bits + 1) < 4 ** RAW_BITS[kind]:
+        bits += 1
+    return [[[round(x * Fraction(2) ** bits) for x in row] for row in rows] for rows in exact]
 
 
 # Who is positive, who is ignored
 
 
 def judge(
-    query: Side, gallery: Side, *, exclude_self: str = "id", ignore_same: Sequence[str] = ()
+    query: Side,
+    gallery: Side,
+    *,
+    exclude_self: str = "id",
+    ignore_same: Sequence[str] = (),
+    relevance: str = "label",
+    radius: float = 25.0,
+    qrels: Sequence[Judged] = (),
+    min_grade: int = 1,
+    level: str = "none",
+    junk_labels: Sequence[str] = (),
+    distractor_labels: Sequence[str] = (),
 ) -> list[tuple[set[int], set[int]]]:
     """For each query the gallery rows that are positive, and those that do not exist for it.
 
     Args:
         query: the columns of the queries.
         gallery: the columns of the gallery; the same object as `query` for leave-one-out.
-        exclude_self: `id` (equal identity), `content` (equal image bytes) or `none`.
+        exclude_self: `id` (equal identity), `content` (equal image bytes) or `none`; alone, a row is itself also where
+            its cell is empty.
         ignore_same: an item equal to the query in all of these columns is ignored; the column `label` means that
             at least one label is shared. An empty text says "unknown" and equals nothing, here and for itself.
+        relevance: `label` and `labels` (at least one is shared), `radius`, or `qrels`.
+        radius: the greatest distance of a positive, in metres, the border included.
+        qrels: judged pairs; those that the level makes junk are ignored whatever the relevance.
+        min_grade: the least grade of a positive.
+        level: `easy`, `medium` or `hard`: the positives are also of this level; `none`: levels are not looked at.
+        junk_labels: gallery items with one of these labels are ignored.
+        distractor_labels: gallery items with one of these labels are never positive.
     """
+    pairs = {(pair.query, pair.item): pair for pair in qrels}
     judged = []
     for q in range(len(query.labels)):
         positives, ignored = set(), set()
         for g in range(len(gallery.labels)):
-            related = bool(label_set(query.labels[q]) & label_set(gallery.labels[g]))
-            same = [related if c == "label" else _equal(query.groups[c][q], gallery.groups[c][g]) for c in ignore_same]
-            if _is_itself(query, q, gallery, g, exclude_self) or (same and all(same)):
+            labels = label_set(gallery.labels[g])
+            shared = bool(label_set(query.labels[q]) & labels)
+            pair = pairs.get((q, g))
+            same = [shared if c == "label" else _equal(query.groups[c][q], gallery.groups[c][g]) for c in ignore_same]
+            if (
+                _is_itself(query, q, gallery, g, exclude_self)
+                or (same and all(same))
+                or labels & set(junk_labels)
+                or (pair is not None and _is_junk(pair, level))
+            ):
                 ignored.add(g)
-            elif related:
+            elif not labels & set(distractor_labels) and (
+                shared
+                if relevance in ("label", "labels")
+                else _is_near(query, q, gallery, g, radius)
+                if relevance == "radius"
+                else pair is not None and _is_positive(pair, level, min_grade)
+            ):
                 positives.add(g)
         judged.append((positives, ignored))
     return judged
+
+
+def _is_junk(pair: Judged, level: str) -> bool:
+    return pair.level == "junk" or (level != "none" and pair.level in LEVELS[level][1])
+
+
+def _is_positive(pair: Judged, level: str, min_grade: int) -> bool:
+    return pair.grade >= min_grade and (level == "none" or pair.level in LEVELS[level][0])
+
+
+def _is_near(query: Side, q: int, gallery: Side, g: int, radius: float) -> bool:
+    """Whether two points, as the double precision numbers they are, lie within the radius; nothing is rounded."""
+    if query.positions is None or gallery.positions is None:
+        raise ValueError("a radius needs positions")
+    offsets = [
+        Fraction(float(a)) - Fraction(float(b)) for a, b in zip(query.positions[q], gallery.positions[g], strict=True)
+    ]
+    return sum((offset * offset for offset in offsets), Fraction(0)) <= Fraction(radius) ** 2
 
 
 def label_set(label: Labels) -> set[str]:
@@ -125,9 +224,9 @@ def _is_itself(query: Side, q: int, gallery: Side, g: int, exclude_self: str) ->
     if exclude_self == "content":
         if query.content is None or gallery.content is None:
             raise ValueError("exclude_self='content' needs the content of both sides")
-        return _equal(query.content[q], gallery.content[g])
-    if query is gallery and query.identity is None:
-        return q == g
+        return _equal(query.content[q], gallery.content[g]) or (query is gallery and q == g)
+    if query is gallery and q == g:
+        return True  # alone, a row is itself, whatever is known of it
     if query.identity is None or gallery.identity is None:
         return False  # row numbers are no names: they never match across sets
     return _equal(query.identity[q], gallery.identity[g])
@@ -136,85 +235,172 @@ def _is_itself(query: Side, q: int, gallery: Side, g: int, exclude_self: str) ->
 # One query
 
 
-def levels(sims: Sequence[int], positives: set[int], ignored: set[int]) -> list[tuple[int, int, int, int]]:
+def levels(
+    sims: Sequence[int | float | None], positives: set[int], ignored: set[int]
+) -> list[tuple[int | float, int, int, int]]:
     """(similarity, negatives ahead, negatives tied, positives tied) at each level of the positives, best first."""
-    negatives = [s for g, s in enumerate(sims) if g not in positives and g not in ignored]
-    found = [sims[g] for g in positives]
+    negatives = [s for g, s in enumerate(sims) if g not in positives and g not in ignored and s is not None]
+    found = [s for g, s in enumerate(sims) if g in positives and s is not None]
     return [
         (level, sum(s > level for s in negatives), sum(s == level for s in negatives), sum(s == level for s in found))
         for level in sorted(set(found), reverse=True)
     ]
 
 
-def near_negatives(sims: Sequence[int], positives: set[int], ignored: set[int]) -> tuple[int, int]:
+def near_negatives(sims: Sequence[int], positives: set[int], ignored: set[int], near: int = NEAR) -> tuple[int, int]:
     """The negatives strictly above and strictly below the best positive, but within 1e-6 of it."""
     best = max(sims[g] for g in positives)
     gaps = [s - best for g, s in enumerate(sims) if g not in positives and g not in ignored]
-    return sum(0 < gap <= NEAR for gap in gaps), sum(-NEAR <= gap < 0 for gap in gaps)
+    return sum(0 < gap <= near for gap in gaps), sum(-near <= gap < 0 for gap in gaps)
 
 
 def value(
     metric: str,
-    sims: Sequence[int],
+    sims: Sequence[int | float | None],
     positives: set[int],
     ignored: set[int] = frozenset(),  # type: ignore[assignment]  # only read
     k: int | None = None,
     ties: str = "expected",
+    grades: Mapping[int, int] | None = None,
 ) -> Fraction | None:
     """One query's value, or None where nothing is positive: the caller excludes it, or counts a miss.
 
     Args:
-        metric: `recall` (hit rate), `set_recall`, `precision` (all at k) or `mrr` (over the whole ranking).
-        sims: the similarity of every gallery item.
+        metric: a name in METRICS.
+        sims: the similarity of every gallery item; None where a ranked list does not hold it: it has no rank, and a
+            positive among such items still counts in the number of positives.
         positives: the rows of the positives; none of them may be ignored.
         ignored: the rows that do not exist for this query.
         k: the cutoff; beyond what is left of the gallery it means all of it.
         ties: `expected` is the plain mean over every order inside every group of equal similarities.
+        grades: the gain of each positive, for ndcg; 1 where nothing is said.
     """
     if positives & ignored:
         raise ValueError("a row is positive and ignored")
-    if metric != "mrr" and (k is None or k < 1):
+    if metric in NEED_K and (k is None or k < 1):
         raise ValueError(f"{metric} needs a cutoff k of at least 1")
     if not positives:
         return None
-    left = [(sims[g], g in positives) for g in range(len(sims)) if g not in ignored]
-    groups = [[hit for s, hit in left if s == level] for level in sorted({s for s, _ in left}, reverse=True)]
-    if metric == "mrr":  # the order after the first group with a positive cannot matter
-        groups = groups[: 1 + next(i for i, group in enumerate(groups) if any(group))]
-    else:  # nor can the order of groups that begin beyond the cutoff
+    gains = {g: grades[g] if grades and metric == "ndcg" else 1 for g in positives}
+    left = [(s, gains.get(g, 0)) for g, s in enumerate(sims) if g not in ignored and s is not None]
+    groups = [[gain for s, gain in left if s == level] for level in sorted({s for s, _ in left}, reverse=True)]
+    groups = groups[: 1 + max((i for i, group in enumerate(groups) if any(group)), default=-1)]
+    # The order of what cannot matter is not tried: groups behind the first positive, or that begin beyond a cutoff.
+    if metric == "mrr":
+        groups = groups[: 1 + next((i for i, group in enumerate(groups) if any(group)), -1)]
+    cut = len(positives) if metric in CUT_AT_R else k if metric in (*NEED_K, *MAY_HAVE_K) else None
+    if cut is not None:
         starts = itertools.accumulate((len(group) for group in groups), initial=0)
-        groups = [group for group, start in zip(groups, starts, strict=False) if start < (k or 0)]
+        groups = [group for group, start in zip(groups, starts, strict=False) if start < cut]
     total, n = Fraction(0), 0
     for order in _orders(groups, ties):
-        total += _METRICS[metric](order, len(positives), k or 0)
+        total += METRICS[metric](order, sorted(gains.values(), reverse=True), k)
         n += 1
     return total / n
 
 
-def _orders(groups: Sequence[Sequence[bool]], ties: str) -> Iterator[list[bool]]:
-    """Rankings as hit or miss at each rank: negatives first, positives first, or every way to mix each group."""
-    choices: list[list[list[bool]]] = []
+def _orders(groups: Sequence[Sequence[int]], ties: str) -> Iterator[list[int]]:
+    """Rankings as the gain at each rank, 0 for a negative: least gains first, greatest first, or every way to mix.
+
+    Orders that look the same are given once; each stands for equally many orders of the items themselves.
+    """
+    choices: list[list[list[int]]] = []
     for group in groups:
-        n, hits = len(group), sum(group)
         if ties == "expected":
-            if math.comb(n, hits) > MOST_ORDERS:
-                raise ValueError(f"{hits} positives among {n} tied items have too many orders to try them all")
-            ways: list[Sequence[int]] = list(itertools.combinations(range(n), hits))
+            orders = math.factorial(len(group))
+            for gain in set(group):
+                orders //= math.factorial(group.count(gain))
+            if orders > MOST_ORDERS:
+                raise ValueError(f"{len(group)} tied items have too many orders to try them all")
+            choices.append(list(_mixed(group)))
         else:
-            ways = [{"pessimistic": range(n - hits, n), "optimistic": range(hits)}[ties]]
-        choices.append([[rank in places for rank in range(n)] for places in ways])
+            choices.append([sorted(group, reverse={"pessimistic": False, "optimistic": True}[ties])])
     if math.prod(len(choice) for choice in choices) > MOST_ORDERS:
         raise ValueError("the tied groups have too many orders to try them all")
     for mixed in itertools.product(*choices):
-        yield [hit for group in mixed for hit in group]
+        yield [gain for group in mixed for gain in group]
 
 
-_METRICS: dict[str, Callable[[list[bool], int, int], Fraction]] = {
-    "recall": lambda order, n_positives, k: Fraction(any(order[:k])),
-    "set_recall": lambda order, n_positives, k: Fraction(sum(order[:k]), n_positives),
-    "precision": lambda order, n_positives, k: Fraction(sum(order[:k]), k),
-    "mrr": lambda order, n_positives, k: Fraction(1, 1 + order.index(True)),
+def _mixed(group: Sequence[int]) -> Iterator[list[int]]:
+    if not group:
+        yield []
+    for first in sorted(set(group)):
+        rest = list(group)
+        rest.remove(first)
+        for behind in _mixed(rest):
+            yield [first, *behind]
+
+
+# The metrics: from the gain at each rank (the first is rank 1), the gains of all positives (the greatest first; their
+# number is R), and k
+
+
+def _found(order: Sequence[int], k: int | None) -> int:
+    """The positives among the first k."""
+    return sum(gain > 0 for gain in order[:k])
+
+
+def _ranks(order: Sequence[int]) -> list[int]:
+    """The ranks of the positives."""
+    return [rank for rank, gain in enumerate(order, start=1) if gain > 0]
+
+
+def _reciprocal_rank(order: Sequence[int], gains: Sequence[int], k: int | None) -> Fraction:
+    return next((Fraction(1, rank) for rank in _ranks(order)), Fraction(0))
+
+
+def _precisions(order: Sequence[int], k: int | None) -> Fraction:
+    """The sum, over the ranks up to k that hold a positive, of the precision at that rank."""
+    return sum((Fraction(_found(order, r), r) for r in _ranks(order) if k is None or r <= k), Fraction(0))
+
+
+def _trapezoid(order: Sequence[int], gains: Sequence[int], k: int | None) -> Fraction:
+    """The area under precision over recall: each positive moves recall by 1/R; precision is 1 before the first rank."""
+    area = Fraction(0)
+    for rank in _ranks(order):
+        before = Fraction(_found(order, rank - 1), rank - 1) if rank > 1 else Fraction(1)
+        area += (before + Fraction(_found(order, rank), rank)) / 2 * Fraction(1, len(gains))
+    return area
+
+
+def _discounted(order: Sequence[int], k: int | None) -> Fraction:
+    """A logarithm is no fraction: the nearest double stands for it."""
+    return sum((Fraction(gain) / Fraction(math.log2(rank + 1)) for rank, gain in enumerate(order[:k], 1)), Fraction(0))
+
+
+def _inverse_penalty(order: Sequence[int], gains: Sequence[int], k: int | None) -> Fraction:
+    """How far one looks to see all positives; for ever, if some were never returned."""
+    ranks = _ranks(order)
+    return Fraction(len(gains), ranks[-1]) if len(ranks) == len(gains) else Fraction(0)
+
+
+def _revisited_precision(order: Sequence[int], gains: Sequence[int], k: int | None) -> Fraction:
+    """Precision at k, or at the last positive if that comes first."""
+    ranks = _ranks(order)
+    cut = min(k or 0, ranks[-1]) if len(ranks) == len(gains) else k or 0
+    return Fraction(sum(rank <= cut for rank in ranks), cut)
+
+
+METRICS: dict[str, Callable[[Sequence[int], Sequence[int], int | None], Fraction]] = {
+    "recall": lambda order, gains, k: Fraction(_found(order, k) > 0),
+    "cmc": lambda order, gains, k: Fraction(_found(order, k) > 0),
+    "set_recall": lambda order, gains, k: Fraction(_found(order, k), len(gains)),
+    "capped_recall": lambda order, gains, k: Fraction(_found(order, k), min(k or 0, len(gains))),
+    "precision": lambda order, gains, k: Fraction(_found(order, k), k or 0),
+    "r_precision": lambda order, gains, k: Fraction(_found(order, len(gains)), len(gains)),
+    "map": lambda order, gains, k: _precisions(order, k) / len(gains),
+    "map_capped": lambda order, gains, k: _precisions(order, k) / min(k or 0, len(gains)),
+    "map_trapezoid": _trapezoid,
+    "map_r": lambda order, gains, k: _precisions(order, len(gains)) / len(gains),
+    "mrr": _reciprocal_rank,
+    "ndcg": lambda order, gains, k: _discounted(order, k) / _discounted(gains, k),
+    "minp": _inverse_penalty,
+    "mp": _revisited_precision,
 }
+
+NEED_K = ("recall", "cmc", "set_recall", "capped_recall", "precision", "map_capped", "mp")
+MAY_HAVE_K = ("map", "ndcg")
+CUT_AT_R = ("r_precision", "map_r")
 
 
 # All queries

@@ -17,11 +17,12 @@ PROJECT = Path(__file__).parent.parent
 SOURCE = PROJECT / "src"
 ROOT = "recallatk"
 
-# Module or folder -> what of ours it may import, beside `types` and `extras`, which all may.
+# Module or folder -> what of ours it may import, beside `types`, `extras` and `wording`, which all may.
 # In the order of the data flow: an import only ever goes upward in this list.
 ARROWS: dict[str, set[str]] = {
     "types": set(),
     "extras": set(),
+    "wording": set(),
     "images": set(),
     "datasets": {"images"},
     "encoders": {"images"},
@@ -32,24 +33,30 @@ ARROWS: dict[str, set[str]] = {
     "ranking": {"relevance"},
     "metrics": {"ranking"},
     "statistics": set(),
-    "caveats": set(),
     "signature": set(),
     "report": {"signature"},
     "exports": {"report"},
-    "evaluation": {"relevance", "ranking", "metrics", "statistics", "caveats", "signature", "report"},
+    "evaluation": {"relevance", "ranking", "metrics", "statistics", "signature", "report"},
     "neighbours": {"ranking"},
     "comparison": {"statistics", "signature", "report"},
     "history": {"statistics", "report"},
-    "run": {"images", "datasets", "encoders", "cache", "encoding", "embeddings", "evaluation", "report"},
+    "run": {"images", "datasets", "encoders", "cache", "encoding", "embeddings", "relevance", "evaluation", "report"},
     "verification": {"encoders", "cache", "encoding", "embeddings", "evaluation", "report", "run"},
     "inspection": {"images", "datasets", "relevance"},
     "page": {"images", "report", "neighbours", "comparison", "history"},
     "cli": set(),  # all but the ENTRANCES: filled in below
+    "__main__": {"cli"},
     "registry": set(),
     "integrations": {"ranking", "evaluation"},
 }
-EVERYBODY = {"types", "extras"}
-ENTRANCES = {ROOT, "cli", "registry", "integrations"}  # for users and frameworks: nobody of ours imports them
+EVERYBODY = {"types", "extras", "wording"}
+ENTRANCES = {
+    ROOT,
+    "__main__",
+    "cli",
+    "registry",
+    "integrations",
+}  # for users and frameworks: nobody of ours imports them
 ARROWS["cli"] = set(ARROWS) - ENTRANCES
 ARROWS[ROOT] = ARROWS["cli"]  # the public names, looked up when first used
 

@@ -7,12 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from recallatk.datasets import load_dataset
+from recallatk.encoding import encode
 from recallatk.types import Dataset, RecallatkError
 
 
@@ -80,6 +82,76 @@ def test_split_is_the_role_where_it_names_the_sides_and_a_group_column_elsewhere
     assert plain.query.groups == {"split": ("test", "val")}
     beside = read(root, "path,label,role,split\na/1.png,a,query,gallery\na/2.png,a,gallery,x\n")
     assert beside.query.groups == {"split": ("gallery",)}
+
+
+@pytest.mark.parametrize("pair", [("easting", "northing"), ("utm_east", "utm_north"), ("x", "y")])
+@pytest.mark.parametrize("label", [",label", ""])
+def test_two_columns_of_coordinates_are_positions_and_then_labels_are_optional(
+    root: Path, pair: tuple[str, str], label: str
+) -> None:
+    cells = ",a" if label else ""
+    text = f"{pair[1]},path{label},{pair[0]},role\n4190000.000000001,a/1.png{cells},548123.4567890123,query\n"
+    data = read(root, text + f"-0.5,b/1.png{cells},1e5,gallery\n")
+    assert data.gallery is not None
+    assert data.query.positions is not None
+    assert data.gallery.positions is not None
+    assert data.query.positions.dtype == float
+    assert data.query.positions.tolist() == [[548123.4567890123, 4190000.000000001]]
+    assert data.gallery.positions.tolist() == [[100000.0, -0.5]]
+    assert data.query.groups == {}
+    assert data.query.labels == (("a",) if label else ((),))
+    assert data.notes == (() if label else ("there is no column 'label', so no row has a label",))
+
+
+def test_one_coordinate_alone_or_a_second_pair_stays_a_group(root: Path) -> None:
+    data = read(root, "path,label,easting,y\na/1.png,a,1,2\na/2.png,a,,4\n")
+    assert data.query.positions is None
+    assert data.query.groups == {"easting": ("1", ""), "y": ("2", "4")}
+    data = read(root, "path,label,x,y,easting,northing\na/1.png,a,1,left,3,4\na/2.png,a,2,right,5,6\n")
+    assert data.query.groups == {"x": ("1", "2"), "y": ("left", "right")}
+    assert data.query.positions is not None
+    assert data.query.positions.tolist() == [[3, 4], [5, 6]]
+
+
+@pytest.mark.parametrize("cell", ["", "north", "nan", "inf", "1_0", "4,5"])
+def test_a_cell_that_is_no_coordinate_names_the_line(root: Path, cell: str) -> None:
+    message = failure(root, f'path,x,y\na/1.png,1,2\na/2.png,3,"{cell}"\n')
+    assert message.startswith(f"line 3: y is {cell!r}; write the position of every row as numbers, in metres")
+
+
+def test_positions_of_json_lines_and_parquet_may_be_numbers(root: Path) -> None:
+    rows = [{"path": "a/1.png", "x": 1, "y": 2.5}, {"path": "a/2.png", "x": "3", "y": 4}]
+    data = read(root, json_lines(*rows), "list.jsonl")
+    assert data.query.positions is not None
+    assert data.query.positions.tolist() == [[1, 2.5], [3, 4]]
+    assert "line 2: y is None" in failure(root, json_lines(rows[0], {"path": "a/2.png", "x": 1}), "list.jsonl")
+    assert "line 1: x is True" in failure(root, json_lines({"path": "a/2.png", "x": True, "y": 1}), "list.jsonl")
+    data = parquet(root, {"path": PATHS, "easting": [1, 2, 3], "northing": [0.5, 1.5, 2.5]})
+    assert data.query.positions is not None
+    assert data.query.positions.tolist() == [[1, 0.5], [2, 1.5], [3, 2.5]]
+
+
+def test_one_id_at_two_places_is_an_error(root: Path) -> None:
+    text = "path,x,y,role\na/1.png,1,2,query\na/1.png,1,3,gallery\n"
+    assert "but the positions (1.0, 2.0) and (1.0, 3.0)" in failure(root, text)
+
+
+def test_labels_can_be_left_out_where_relevance_does_not_look_at_them(root: Path) -> None:
+    text = "path,camera\na/1.png,c1\na/2.png,c2\n"
+    assert "no column 'label'" in failure(root, text)
+    data = read(root, text, labels_required=False)
+    assert data.query.labels == ((), ())
+    assert data.notes == ("there is no column 'label', so no row has a label",)
+    assert load_dataset(root, labels_required=False).query.labels == ("a", "a", "b", "b")
+
+
+def test_positions_stay_with_their_images_through_encoding(root: Path) -> None:
+    (root / "b/1.png").write_bytes(b"no image")
+    data = read(root, "path,x,y\na/1.png,1,2\nb/1.png,3,4\na/2.png,5,6\n")
+    encoded = encode([data.query], lambda batch: np.ones((len(batch), 2)), on_error="skip").sets[0]
+    assert encoded.ids == ("a/1.png", "a/2.png")
+    assert encoded.positions is not None
+    assert encoded.positions.tolist() == [[1, 2], [5, 6]]
 
 
 def test_a_role_that_is_unknown_or_a_side_without_rows_is_an_error(root: Path) -> None:

@@ -16,7 +16,7 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recallatk.embeddings import FORMATS, RUNS_CODE, load_embeddings, save_embeddings
+from recallatk.embeddings import FORMATS, RUNS_CODE, load_embeddings, load_samples, read_matrix, save_embeddings
 from recallatk.types import EmbeddingSet, RecallatkError
 
 every_format = pytest.mark.parametrize("suffix", FORMATS)
@@ -38,6 +38,10 @@ def assert_same(first, second):
     np.testing.assert_array_equal(first.embeddings, second.embeddings)
     for field in ("ids", "labels", "same", "groups", "content", "label_kind"):
         assert getattr(first, field) == getattr(second, field), field
+    assert (first.positions is None) == (second.positions is None)
+    if first.positions is not None:
+        assert first.positions.dtype == second.positions.dtype == np.float64
+        np.testing.assert_array_equal(first.positions, second.positions)
 
 
 def same_after_a_round_trip(embeddings, path, metadata):
@@ -60,9 +64,9 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
     max_leaves=4,
 )
-column_names = texts | st.sampled_from(
-    ["id", "ids", "label", "labels", "embedding", "vector", "meta", "a", "a.b", "same", "recallatk", "file", "", "role"]
-)
+# Names that mean something in a file, or that a library may trip over.
+NAMES = ["id", "ids", "label", "labels", "embedding", "vector", "positions", "easting", "northing", "same", "recallatk"]
+column_names = texts | st.sampled_from([*NAMES, "meta", "a", "a.b", "file", "", "role"])
 
 
 @st.composite
@@ -77,6 +81,7 @@ def embedding_sets(draw):
     single, several = labels, st.lists(labels, max_size=3).map(tuple)
     label_column = column(draw(st.sampled_from([single, several, single | several, st.integers(-3, 9)])))
     names = draw(st.lists(column_names, max_size=3, unique=True))
+    coordinates = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2 * n, max_size=2 * n)
     return EmbeddingSet(
         rows.reshape(n, width) / (dtype.type(7) if dtype.kind == "f" else dtype.type(1)).astype(dtype)
         if dtype.kind == "f"
@@ -86,6 +91,7 @@ def embedding_sets(draw):
         same=column(texts) if draw(st.booleans()) else None,
         content=column(st.text("0123456789abcdef", min_size=64, max_size=64)) if draw(st.booleans()) else None,
         groups={name: column(texts) for name in names},
+        positions=np.array(draw(coordinates)).reshape(n, 2) if draw(st.booleans()) else None,
     )
 
 
@@ -105,6 +111,18 @@ def test_labels_of_every_kind_come_back(suffix, label_column, tmp_path):
     ids = ("a\nb,\t🙂.jpg", "bytes-\udcff.jpg")
     embeddings = EmbeddingSet(ROWS, label_column, ids, groups={"label": ("x", "y"), "cam": ("1", "1"), "a.b": ("", "")})
     same_after_a_round_trip(embeddings, tmp_path / f"set{suffix}", {"encoder": {"name": "x", "size": [224, 224]}})
+
+
+UTM = np.array([[548123.4567890123, 4190000.000000001], [-0.1, 1e7 + 1 / 3]])
+
+
+@every_format
+@pytest.mark.parametrize("label_column", [("a", "b"), ((), ())])
+def test_positions_come_back_to_the_last_bit_with_labels_or_without(suffix, label_column, tmp_path):
+    groups = {"easting": ("x", "y"), "northing": ("1", "2"), "positions": ("", "")}
+    embeddings = EmbeddingSet(ROWS, label_column, ("p", "q"), positions=UTM, groups=groups)
+    same_after_a_round_trip(embeddings, tmp_path / f"set{suffix}", {})
+    same_after_a_round_trip(EmbeddingSet(ROWS, label_column, groups=groups), tmp_path / f"set{suffix}", {})
 
 
 @every_format
@@ -329,6 +347,89 @@ def test_given_labels_replace_those_of_the_file_and_keep_its_ids(tmp_path):
         load_embeddings(path, labels=tmp_path / "y.csv")
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_positions_of_other_tools_are_not_taken_for_embeddings(suffix, tmp_path):
+    arrays = {"features": ROWS, "positions": UTM.astype(np.float32)}
+    loaded = load_embeddings(foreign(tmp_path, suffix, arrays))
+    np.testing.assert_array_equal(loaded.embeddings.embeddings, ROWS)
+    np.testing.assert_array_equal(loaded.embeddings.positions, UTM.astype(np.float32).astype(np.float64))
+    assert loaded.embeddings.labels == ((), ())
+    with pytest.raises(RecallatkError, match=r"positions have the shape \(2, 3\)|3 positions for 2"):
+        load_embeddings(foreign(tmp_path, suffix, arrays | {"positions": ROWS}))
+    with pytest.raises(RecallatkError, match="the position of row 1 is not finite"):
+        load_embeddings(foreign(tmp_path, suffix, arrays | {"positions": np.array([[0, 1], [np.nan, 0]])}))
+
+
+def test_parquet_columns_easting_and_northing_are_positions_if_both_are_numbers(tmp_path):
+    columns = {"embedding": ROWS.tolist(), "easting": [1, 2], "northing": [0.5, 1.5]}
+    path = tmp_path / "set.parquet"
+    pq.write_table(pa.table(columns), path)
+    loaded = load_embeddings(path).embeddings
+    np.testing.assert_array_equal(loaded.positions, [[1, 0.5], [2, 1.5]])
+    assert loaded.groups == {}
+    pq.write_table(pa.table({**columns, "northing": ["n1", "n2"], "label": ["a", "b"]}), path)
+    loaded = load_embeddings(path).embeddings
+    assert loaded.positions is None
+    assert loaded.groups == {"easting": ("1", "2"), "northing": ("n1", "n2")}
+    pq.write_table(pa.table({**columns, "northing": [0.5, None]}), path)
+    with pytest.raises(RecallatkError, match=r"row 1 is empty \(null\) in the column 'northing'"):
+        load_embeddings(path)
+
+
+def test_a_table_beside_a_bare_array_may_hold_positions_and_no_labels(tmp_path):
+    np.save(tmp_path / "g.npy", ROWS)
+    table = tmp_path / "xy.csv"
+    table.write_text("id,easting,northing,camera\np,548123.4567890123,4190000.000000001,1\nq,-0.1,10000000,2\n")
+    loaded = load_embeddings(tmp_path / "g.npy", labels=table).embeddings
+    np.testing.assert_array_equal(loaded.positions, [UTM[0], [-0.1, 1e7]])
+    assert (loaded.ids, loaded.labels, loaded.groups) == (("p", "q"), ((), ()), {"camera": ("1", "2")})
+    table.write_text("easting,northing\n1,2\n3,\n")
+    with pytest.raises(RecallatkError, match=r"xy\.csv: line 3: easting and northing are .* write numbers"):
+        load_embeddings(tmp_path / "g.npy", labels=table)
+
+
+def test_without_positions_labels_are_optional_only_where_that_is_said(tmp_path):
+    path = foreign(tmp_path, ".npz", {"embeddings": ROWS, "ids": np.array(["p", "q"])})
+    with pytest.raises(RecallatkError, match="there are no labels"):
+        load_embeddings(path)
+    assert load_embeddings(path, labels_required=False).embeddings.labels == ((), ())
+    (tmp_path / "ids.csv").write_text("id,camera\np,1\nq,2\n")
+    with pytest.raises(RecallatkError, match="no column is called label; the columns are camera, id"):
+        load_embeddings(path, labels=tmp_path / "ids.csv")
+    loaded = load_embeddings(path, labels=tmp_path / "ids.csv", labels_required=False).embeddings
+    assert (loaded.labels, loaded.groups) == (((), ()), {"camera": ("1", "2")})
+
+
+def test_samples_without_embeddings_are_read_from_labels_and_ids(tmp_path):
+    (tmp_path / "y.csv").write_text("label,camera\na,1\nb,2\n")
+    (tmp_path / "ids.txt").write_text("p\nq q\n")
+    samples = load_samples(tmp_path / "y.csv", ids=tmp_path / "ids.txt", name="query")
+    assert (samples.labels, samples.ids, samples.groups) == (("a", "b"), ("p", "q q"), {"camera": ("1", "2")})
+    assert load_samples(ids=tmp_path / "ids.txt", labels_required=False).labels == ((), ())
+    with pytest.raises(RecallatkError, match=r"query: there are no labels; give a file of them \(--query-labels"):
+        load_samples(ids=tmp_path / "ids.txt", name="query")
+    (tmp_path / "y.csv").write_text("label,id\na,p\nb,x\n")
+    with pytest.raises(RecallatkError, match=r"labels from y\.csv: row 1 is 'q q' among the ids and 'x' there"):
+        load_samples(tmp_path / "y.csv", ids=tmp_path / "ids.txt")
+    (tmp_path / "y.csv").write_text("label\na\n")
+    with pytest.raises(RecallatkError, match="1 labels for 2 rows"):
+        load_samples(tmp_path / "y.csv", ids=tmp_path / "ids.txt")
+    with pytest.raises(RecallatkError, match="there is no file"):
+        load_samples(ids=tmp_path / "absent.txt", labels_required=False)
+
+
+def test_a_matrix_of_scores_is_mapped_and_never_unpickled(tmp_path):
+    np.save(tmp_path / "s.npy", ROWS)
+    assert isinstance(read_matrix(tmp_path / "s.npy"), np.memmap)
+    np.save(tmp_path / "s.npy", np.array([Bomb(tmp_path / "x")], dtype=object), allow_pickle=True)
+    with pytest.raises(RecallatkError, match="refused"):
+        read_matrix(tmp_path / "s.npy")
+    with pytest.raises(RecallatkError, match=r"\.pt file can run code"):
+        read_matrix(tmp_path / "s.pt")
+    with pytest.raises(RecallatkError, match="there is no file"):
+        read_matrix(tmp_path / "absent.npy")
+
+
 def test_the_side_file_is_not_read_when_labels_are_given_and_can_itself_be_given(tmp_path):
     embeddings = EmbeddingSet(ROWS, ("a", ("a", "b")), ids=("p", "q"), same=("1", "1"))
     save_embeddings(embeddings, tmp_path / "set.npy")
@@ -360,6 +461,7 @@ def test_unusable_rows_are_left_out_of_every_column_and_listed(suffix, tmp_path)
         same=("1", "2", "3", "4"),
         content=("w", "x", "y", "z"),
         groups={"camera": ("1", "2", "3", "4")},
+        positions=np.arange(8.0).reshape(4, 2),
     )
     good.embeddings[1] = 0
     good.embeddings[3, 1] = np.nan

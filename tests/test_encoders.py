@@ -176,7 +176,7 @@ def test_lite0_takes_bytes_of_rgb_and_runs_on_the_processor(encoders):
 
 
 def test_a_damaged_model_file_is_refused(monkeypatch):
-    monkeypatch.setattr(onnx_encoders, "_LITE0_FILE", "types.py")
+    monkeypatch.setattr(onnx_encoders, "_LITE0_FILE", "images.py")
     with pytest.raises(RecallatkError, match="lite0: its model file is damaged"):
         load_encoder("lite0")
 

@@ -273,4 +273,4 @@ def test_the_tools_import_nothing_of_torch():
         if line.startswith(("import ", "from "))
     }
     assert "torch" not in names
-    assert names - set(sys.stdlib_module_names) == {"numpy", "onnx", "legacy_pth", "qt_resource"}
+    assert names - set(sys.stdlib_module_names) == {"numpy", "onnx", "legacy_pth", "qt_resource", "recallatk", "rich"}

@@ -6,47 +6,94 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recallatk.datasets import load_dataset
+    from recallatk.datasets import load_dataset, load_qrels, load_ranked_lists
     from recallatk.embeddings import load_embeddings, save_embeddings
     from recallatk.encoders import load_encoder
     from recallatk.encoding import encode, encode_all
-    from recallatk.evaluation import evaluate_embeddings, recall_at_k
+    from recallatk.evaluation import evaluate_embeddings, evaluate_scores, recall_at_k
     from recallatk.report import Report
-    from recallatk.run import encode_dataset, evaluate, evaluate_encoded, load_report, save_run
-    from recallatk.types import Dataset, EmbeddingSet, Encoder, EvalProtocol, ImageSet, RecallatkError
+    from recallatk.run import (
+        EncodedDataset,
+        encode_dataset,
+        evaluate,
+        evaluate_encoded,
+        load_encoded,
+        load_report,
+        save_run,
+        score_lists,
+    )
+    from recallatk.types import (
+        Dataset,
+        EmbeddingSet,
+        Encoder,
+        EvalProtocol,
+        ImageSet,
+        Qrels,
+        RankedLists,
+        RecallatkError,
+        SampleSet,
+    )
 
 __all__ = [
     "Dataset",
     "EmbeddingSet",
+    "EncodedDataset",
     "Encoder",
     "EvalProtocol",
     "ImageSet",
+    "Qrels",
+    "RankedLists",
     "RecallatkError",
     "Report",
+    "SampleSet",
     "encode",
     "encode_all",
     "encode_dataset",
     "evaluate",
     "evaluate_embeddings",
     "evaluate_encoded",
+    "evaluate_scores",
     "load_dataset",
     "load_embeddings",
+    "load_encoded",
     "load_encoder",
+    "load_qrels",
+    "load_ranked_lists",
     "load_report",
     "recall_at_k",
     "save_embeddings",
     "save_run",
+    "score_lists",
 ]
 
 _HOMES = {
-    "datasets": ("load_dataset",),
+    "datasets": ("load_dataset", "load_qrels", "load_ranked_lists"),
     "embeddings": ("load_embeddings", "save_embeddings"),
     "encoders": ("load_encoder",),
     "encoding": ("encode", "encode_all"),
-    "evaluation": ("evaluate_embeddings", "recall_at_k"),
+    "evaluation": ("evaluate_embeddings", "evaluate_scores", "recall_at_k"),
     "report": ("Report",),
-    "run": ("encode_dataset", "evaluate", "evaluate_encoded", "load_report", "save_run"),
-    "types": ("Dataset", "EmbeddingSet", "Encoder", "EvalProtocol", "ImageSet", "RecallatkError"),
+    "run": (
+        "EncodedDataset",
+        "encode_dataset",
+        "evaluate",
+        "evaluate_encoded",
+        "load_encoded",
+        "load_report",
+        "save_run",
+        "score_lists",
+    ),
+    "types": (
+        "Dataset",
+        "EmbeddingSet",
+        "Encoder",
+        "EvalProtocol",
+        "ImageSet",
+        "Qrels",
+        "RankedLists",
+        "RecallatkError",
+        "SampleSet",
+    ),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

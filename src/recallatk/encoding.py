@@ -13,9 +13,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.images import DEFAULT_POLICY, DecodePolicy
+from recallatk.images import DEFAULT_POLICY, DecodePolicy, pixel_bytes
 from recallatk.images import decode as decode_image
-from recallatk.types import EmbeddingSet, Encoder, ImageSet, OnError, RecallatkError, Skipped, as_numbers, unusable_rows
+from recallatk.types import (
+    ChoiceError,
+    EmbeddingSet,
+    Encoder,
+    ImageSet,
+    OnError,
+    RecallatkError,
+    Skipped,
+    as_numbers,
+    unusable_rows,
+)
+from recallatk.wording import counted
 
 Progress = Callable[[int, int], None]
 """Called with the number of images that are done and their total."""
@@ -64,7 +75,9 @@ def encode_all(images: Sequence[Any], encoder_fn: Encoder, batch: int = BATCH) -
         raise RecallatkError("there are no images to encode; hand over at least one")
     outputs: list[npt.NDArray[Any]] = []
     for start in range(0, len(images), batch):
-        outputs.append(_encode_batch(list(images[start : start + batch]), encoder_fn, outputs, f"element {start}"))
+        name = f"element {start}"
+        output = _encode_batch(list(images[start : start + batch]), encoder_fn, name)
+        _append(outputs, output, "the encoder returned", f"the batch of {name}")
     return np.concatenate(outputs)
 
 
@@ -92,28 +105,35 @@ def encode(
         on_progress: told after every batch.
 
     Raises:
-        RecallatkError: names the image that could not be used (with `on_error="error"`), or the encoder's fault.
+        RecallatkError: names the image that could not be used (with `on_error="error"`), or the encoder's fault; more
+            than two sets, or no images.
     """
     _check_batch(batch)
+    if len(sets) > len(SET_NAMES):
+        raise RecallatkError(f"there are {len(sets)} sets; give the queries alone, or the queries and the gallery")
     work = _Encoding(encoder, batch, decode, policy, cache)
     names = [name for side in sets for name in side.ids]
     elements = [element for side in sets for element in side.elements]
+    if not elements:
+        raise RecallatkError("there are no images to encode; hand over at least one")
     rows = []
     for done, (name, element) in enumerate(zip(names, elements, strict=True), start=1):
         rows.append(work.add(name, element))
         failure = work.failures.get(rows[-1])
         if failure and on_error == "error":
-            raise RecallatkError(f"{failure.reason}; fix or remove the file, or skip such files with --on-error skip")
+            raise RecallatkError(
+                f"{failure.reason}; replace the file, or leave such files out with on_error='skip' (--on-error skip)"
+            )
         if on_progress and (done % batch == 0 or done == len(elements)):
             on_progress(done, len(elements))
     work.flush()
-    if not work.outputs:
-        raise RecallatkError(f"none of the {len(elements)} images could be used; the first: {_first_reason(work)}")
-    embeddings = np.concatenate(work.outputs)
+    embeddings = np.concatenate(work.outputs) if work.outputs else np.empty((0, 1))
     for row, why in unusable_rows(embeddings):
         reason = f"{work.names[row]}: its embedding {why}"
         if on_error == "error":
-            raise RecallatkError(f"{reason}; fix the encoder, or skip such images with --on-error skip")
+            raise RecallatkError(
+                f"{reason}; fix the encoder, or leave such images out with on_error='skip' (--on-error skip)"
+            )
         work.failures[row] = Skipped(work.names[row], reason)
     return _assemble(sets, rows, embeddings, work)
 
@@ -150,8 +170,8 @@ class _Encoding:
     def _look_at(self, name: str, element: Any) -> int:
         try:
             data = _bytes_of(element, must_be_file=self.decode or not isinstance(element, str))
-        except OSError as error:
-            return self._fail(name, f"{name}: cannot be read ({error.strerror or error})")
+        except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
+            return self._fail(name, f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})")
         if data is None:
             return self._take(name, element, None, None)
         content = hashlib.sha256(data).hexdigest()
@@ -163,7 +183,8 @@ class _Encoding:
     def _take(self, name: str, element: Any, data: bytes | None, content: str | None) -> int:
         if self.cache is not None and content is not None and content in self.cache:
             self.flush()
-            self.outputs.append(self.cache[content][None])
+            cached = np.asarray(self.cache[content])[None]
+            _append(self.outputs, cached, "the cache holds", name)
             return self._claim(name, content)
         if self.decode:
             if data is None or not _is_path(element):
@@ -185,15 +206,15 @@ class _Encoding:
         if not self._waiting:
             return
         first = len(self.names) - len(self._waiting)
-        output = _encode_batch(self._waiting, self.encoder, self.outputs, self.names[first])
-        self.outputs.append(output)
+        output = _encode_batch(self._waiting, self.encoder, self.names[first])
+        _append(self.outputs, output, "the encoder returned", f"the batch of {self.names[first]}")
         self.encoded += len(output)
         self._waiting.clear()
         if self.cache is not None:
             for row in range(len(output)):
                 content = self.contents.get(first + row)
                 if content is not None:
-                    self.cache[content] = output[row]
+                    self.cache[content] = output[row].copy()
 
     def _claim(self, name: str, content: str | None) -> int:
         self.names.append(name)
@@ -221,6 +242,11 @@ def _assemble(sets: Sequence[ImageSet], rows: list[int], embeddings: npt.NDArray
                 kept.append(place)
             else:
                 skipped[side.ids[place]] = Skipped(side.ids[place], _reason(side.ids[place], work.failures[row]))
+        if not own:
+            raise RecallatkError(f"there are no {name} images; hand over at least one")
+        if not kept:
+            first = f"{side.ids[0]}: {_reason(side.ids[0], work.failures[own[0]])}"
+            raise RecallatkError(f"no {name} image could be used: {len(own)} of {len(own)} skipped, e.g. {first}")
         index = [own[place] for place in kept]
         taken = side.take(kept)
         contents = tuple(work.contents[row] for row in index if row in work.contents)
@@ -232,6 +258,7 @@ def _assemble(sets: Sequence[ImageSet], rows: list[int], embeddings: npt.NDArray
                 same=taken.same,
                 groups=taken.groups,
                 content=contents if len(contents) == len(index) else None,
+                positions=taken.positions,
                 label_kind=taken.label_kind,
                 name=name,
             )
@@ -251,30 +278,38 @@ def _reason(name: str, failure: Skipped) -> str:
     return failure.reason.removeprefix(f"{failure.item}: ").removeprefix(f"{name}: ")
 
 
-def _first_reason(work: _Encoding) -> str:
-    return next((failure.reason for failure in work.failures.values()), "there are none")
+def _encode_batch(batch: list[Any], encoder: Encoder, name: str) -> npt.NDArray[Any]:
+    """Call the encoder and check that it returned one row an image.
 
-
-def _encode_batch(batch: list[Any], encoder: Encoder, before: list[npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
-    """Call the encoder and check that it returned one row an image, as wide as before."""
+    The result is a copy, because an encoder may use its buffer again.
+    """
+    images = counted(len(batch), "image")
     try:
         result = encoder(list(batch))
     except Exception as error:
-        error.add_note(f"recallatk called the encoder with a list of {len(batch)} images, the first of them {name}")
+        error.add_note(f"recallatk called the encoder with a list of {images}, the first of them {name}")
         raise
-    output = as_numbers(result, f"encoder output for {name}")
+    output = np.array(as_numbers(result, f"encoder output for {name}"))
     if output.ndim != 2 or len(output) != len(batch):
-        hint = "; an encoder of one image must be wrapped: lambda batch: np.stack([f(image) for image in batch])"
         raise RecallatkError(
-            f"the encoder returned the shape {output.shape} for a batch of {len(batch)} images ({name}); it must "
-            f"return one embedding row an image, shape ({len(batch)}, d){hint if output.ndim != 2 else ''}"
+            f"the encoder returned the shape {output.shape} for a batch of {images} ({name}); it must return one "
+            f"embedding row an image, shape ({len(batch)}, d); an encoder of one image must be wrapped: "
+            "lambda batch: np.stack([f(image) for image in batch])"
         )
-    if before and before[0].shape[1] != output.shape[1]:
+    if output.shape[1] == 0:
         raise RecallatkError(
-            f"the encoder returned {output.shape[1]} columns for the batch of {name} and {before[0].shape[1]} before; "
-            "all embeddings must have one dimension"
+            f"the encoder returned embeddings without a column, shape {output.shape}, for a batch of {images} ({name})"
         )
     return output
+
+
+def _append(outputs: list[npt.NDArray[Any]], rows: npt.NDArray[Any], who: str, name: str) -> None:
+    """Add rows that are as wide as those before."""
+    if rows.ndim != 2 or (outputs and outputs[0].shape[1] != rows.shape[1]):
+        found = counted(rows.shape[1], "column") if rows.ndim == 2 else f"an array of shape {rows.shape[1:]}"
+        before = f" and {outputs[0].shape[1]} before" if outputs else ""
+        raise RecallatkError(f"{who} {found} for {name}{before}; all embeddings must have one dimension")
+    outputs.append(rows)
 
 
 def _is_path(element: Any) -> bool:
@@ -284,14 +319,14 @@ def _is_path(element: Any) -> bool:
 def _bytes_of(element: Any, *, must_be_file: bool) -> bytes | None:
     """What makes an element the same image as another: a file's bytes, an array's; None where that is not known."""
     if _is_path(element):
-        path = Path(element)
-        return path.read_bytes() if must_be_file or path.is_file() else None
-    if not hasattr(element, "tobytes") or getattr(getattr(element, "dtype", None), "hasobject", False):
-        return None
-    layout = [type(element).__name__, *(str(getattr(element, name, "")) for name in ("mode", "dtype", "size", "shape"))]
-    return " ".join(layout).encode() + bytes(element.tobytes())
+        # os.path: Path.is_file raises on a text that is too long for a name.
+        is_file = must_be_file or os.path.isfile(element)  # noqa: PTH113
+        return Path(element).read_bytes() if is_file else None
+    if isinstance(element, np.generic) or type(element) in (np.ndarray, np.memmap):
+        return None if element.dtype.hasobject else f"{element.dtype} {element.shape} ".encode() + element.tobytes()
+    return pixel_bytes(element)
 
 
 def _check_batch(batch: int) -> None:
     if batch < 1:
-        raise RecallatkError(f"batch={batch}: a batch holds at least one image")
+        raise ChoiceError(f"batch={batch}: a batch holds at least one image")

@@ -121,6 +121,18 @@ def is_image_name(name: str) -> bool:
     return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
+def pixel_bytes(image: object) -> bytes | None:
+    """What tells one decoded image from another: all that an encoder can see of it; None for anything else.
+
+    Beside the pixels that is how they are to be read: the palette, the transparent colour, the EXIF orientation and the
+    ICC profile.
+    """
+    if not isinstance(image, Image.Image):
+        return None
+    info = (image.info.get("transparency"), image.info.get("icc_profile"))
+    return repr((image.mode, image.size, image.getpalette(None), _orientation(image), *info)).encode() + image.tobytes()
+
+
 def decode(data: bytes, *, policy: DecodePolicy = DEFAULT_POLICY, name: str) -> Decoded:
     """Decode one image file.
 
@@ -279,7 +291,4 @@ def _reason(error: Exception, data: bytes) -> str:
 
 
 def _refusal(name: str, reason: str) -> RecallatkError:
-    return RecallatkError(
-        f"{name}: cannot be read as an image: {reason}; "
-        "replace the file, or leave such files out with on_error='skip' (--on-error skip)"
-    )
+    return RecallatkError(f"{name}: cannot be read as an image: {reason}")

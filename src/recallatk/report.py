@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from recallatk.signature import Signature
 from recallatk.types import EvalProtocol, RecallatkError, Skipped
+from recallatk.wording import one_line
 
 SCHEMA = "recallatk.record/1"
 SKIPPED_SHOWN = 20
@@ -28,7 +29,7 @@ class Value:
         hits: recall@k only: the hits, a real number under ties.
         hits_min: the hits with every tie broken against us.
         hits_max: the hits with every tie broken for us.
-        chance: recall@k only: the value of a random order of the gallery.
+        chance: recall@k only: the value of a random order of the gallery; None where the gallery is not known.
     """
 
     value: float
@@ -91,7 +92,7 @@ class Report(Mapping[str, float]):
 
     Attributes:
         protocol: everything that could change the number.
-        values: each metric by its text, recall@k first.
+        values_by_metric: each metric by its text, recall@k first.
         num_queries: queries that were looked at: evaluated and excluded ones.
         num_gallery: gallery items.
         num_labels: distinct labels on both sides.
@@ -190,9 +191,9 @@ class Report(Mapping[str, float]):
 
     def _lines(self, field: str, *, recall: bool, percent: bool) -> list[str]:
         return [
-            f"{name}: {_number(getattr(value, field), percent=percent)}"
+            f"{name}: {_number(number, percent=percent)}"
             for name, value in self.values_by_metric.items()
-            if name.startswith("recall@") == recall
+            if name.startswith("recall@") == recall and (number := getattr(value, field)) is not None
         ]
 
     def _without_positive_lines(self) -> list[str]:
@@ -203,8 +204,7 @@ class Report(Mapping[str, float]):
         lines = [f"evaluated: {self.num_evaluated}", f"{counted} (no positive): {total}"]
         for group in self.without_positive:
             label = f", label {group.label!r}" if group.label else ""
-            example = one_line(f"e.g. {group.example}{label}")
-            lines.append(f"{group.reason}: {group.count} ({example})")
+            lines.append(one_line(f"{group.reason}: {group.count} (e.g. {group.example}{label})"))
         return lines
 
     def _tie_lines(self, *, percent: bool) -> list[str]:
@@ -220,8 +220,8 @@ class Report(Mapping[str, float]):
         return lines
 
     def record(self) -> dict[str, Any]:
-        """Everything but the rows of the queries, as JSON values."""
-        return {
+        """Everything but the rows of the queries, as JSON values: lists, dicts, text, plain numbers."""
+        record = {
             "schema": SCHEMA,
             "signature": str(self.signature),
             "protocol_id": self.signature.protocol_id,
@@ -240,10 +240,13 @@ class Report(Mapping[str, float]):
             },
             "without_positive": [dataclasses.asdict(group) for group in self.without_positive],
             "warnings": list(self.warnings),
-            "protocol": {**dataclasses.asdict(self.protocol), "ks": list(self.protocol.ks)},
+            "protocol": dataclasses.asdict(self.protocol),
             "hashes": dict(self.hashes),
             "provenance": dataclasses.asdict(self.provenance),
         }
+        # There and back, so that a record in memory is the record that is read again.
+        plain: dict[str, Any] = json.loads(json.dumps(record, allow_nan=False, default=_plain))
+        return plain
 
     def to_json(self) -> str:
         """The record as strict JSON, indented for people."""
@@ -280,9 +283,11 @@ def report_from_record(record: Mapping[str, Any], queries: Mapping[str, Any]) ->
     )
 
 
-def one_line(text: str) -> str:
-    """Text from outside (names of files, labels) that neither breaks a line nor talks to the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def _plain(value: Any) -> Any:
+    """A number or an array of numpy as JSON values."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{value!r} ({type(value).__name__}) is no JSON value")
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ a tab, a line break or a backslash in a name is written as a backslash escape.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -21,11 +22,11 @@ import numpy.typing as npt
 from recallatk.types import (
     EmbeddingSet,
     EvalProtocol,
-    Label,
     Qrels,
     RankedLists,
     RecallatkError,
     Samples,
+    each_label,
     float32_blocks,
 )
 
@@ -41,7 +42,35 @@ KEYS = (*PROTOCOL_KEYS, *DATA_KEYS, *SYSTEM_KEYS, "ci", "v")
 REPORT_KEYS = frozenset({"k", "ci", "v"})
 """Parts that say how the number is reported; they never make two runs incomparable."""
 
-Side = tuple[str, Samples]
+_PART = re.compile(r"[a-z]+:([A-Za-z0-9._,+/@=-]|%[0-9A-F]{2})+")
+_DIGEST = re.compile(r"[0-9a-f]{16,}")
+_LONGEST_FINGERPRINT = 24
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Side:
+    """Queries ("q") or gallery ("g"), with what each row is called in hashed lines."""
+
+    role: str
+    samples: Samples
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """The ids; without ids the hash of each row's float32 values, so that order is free."""
+        if self.samples.ids is not None:
+            return [_escape_name(name) for name in self.samples.ids]
+        if not isinstance(self.samples, EmbeddingSet):
+            return list(self.samples.row_ids)
+        return [
+            hashlib.sha256(row.astype("<f4").tobytes()).hexdigest()
+            for _, block in float32_blocks(self.samples.embeddings)
+            for row in block
+        ]
+
+    @functools.cached_property
+    def order(self) -> list[int]:
+        """The rows in the order of their names."""
+        return sorted(range(len(self.names)), key=lambda row: self.names[row].encode())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +96,14 @@ class Signature:
         Raises:
             RecallatkError: a part is no KEY:VALUE, or keys are missing, unknown or out of order.
         """
-        parts = [part.partition(":") for part in text.strip().split("|")]
-        if tuple(key for key, _, _ in parts) != KEYS:
+        parts = text.strip().split("|")
+        odd = [part for part in parts if not _PART.fullmatch(part)]
+        if odd:
+            raise RecallatkError(f"this is no signature: {text!r}; {odd[0]!r} is no KEY:VALUE")
+        values = {key: value for key, _, value in (part.partition(":") for part in parts)}
+        if tuple(values) != KEYS or len(parts) != len(KEYS):
             raise RecallatkError(f"this is no signature: {text!r}; its keys must be {', '.join(KEYS)}, in this order")
-        return cls({key: value for key, _, value in parts})
+        return cls(values)
 
     def __str__(self) -> str:
         return "|".join(f"{key}:{value}" for key, value in self.parts.items())
@@ -88,71 +121,96 @@ class Signature:
 
 
 def escape_part(value: str) -> str:
-    """A value with every byte outside `A-Za-z0-9._,+/@=-` written as %XX.
+    """A value with every byte outside `A-Za-z0-9._,+/@=-` written as %XX; an empty value is `na`.
 
     >>> escape_part("camera type+label")
     'camera%20type+label'
     """
+    if not value:
+        return UNKNOWN
     return re.sub(rb"[^A-Za-z0-9._,+/@=-]", lambda byte: b"%%%02X" % byte[0][0], value.encode()).decode()
+
+
+def short_fingerprint(fingerprint: str) -> str:
+    """`w`: twelve digits of a hex digest; another text whole if it is short, else twelve digits of its hash.
+
+    >>> short_fingerprint("color-histogram-1")
+    'color-histogram-1'
+    """
+    if not _DIGEST.fullmatch(fingerprint) and len(fingerprint) <= _LONGEST_FINGERPRINT:
+        return fingerprint
+    return (fingerprint if _DIGEST.fullmatch(fingerprint) else _sha256(fingerprint))[:SHORT]
 
 
 def content_hash(sides: Sequence[Side]) -> str | None:
     """`img`: lines `role TAB id TAB sha256 of the bytes`; None where some bytes are not known."""
-    if any(side.content is None for _, side in sides):
-        return None
-    return _hash_lines((role, name, (content,)) for role, side in sides for name, content in _named(side, side.content))
+    lines = []
+    for side in sides:
+        contents = side.samples.content
+        if contents is None or not all(contents):
+            return None
+        lines += [(side.role, name, (content,)) for name, content in zip(side.names, contents, strict=True)]
+    return _hash_lines(lines)
 
 
 def label_hash(sides: Sequence[Side]) -> str:
-    """`lab` as in the record: lines `role TAB id TAB label` (several labels joined by a tab)."""
+    """`labels` of the record: lines `role TAB id TAB label` (several labels joined by a tab)."""
     return _hash_lines(
-        (role, name, (label,) if isinstance(label, str) else label)
-        for role, side in sides
-        for name, label in _named(side, side.labels)
+        (side.role, name, each_label(label))
+        for side in sides
+        for name, label in zip(side.names, side.samples.labels, strict=True)
     )
 
 
-def relevance_hash(sides: Sequence[Side], columns: Sequence[Sequence[Iterable[str]]]) -> str:
+def relevance_hash(
+    sides: Sequence[Side], columns: Sequence[Sequence[Iterable[str]]], literal: Sequence[Sequence[Iterable[str]]] = ()
+) -> str:
     """A hash of how columns part the rows, whatever the parts are called.
 
     Each value is replaced by the number of its first appearance in the order of the lines, so renaming labels changes
     nothing and moving one row to another label does.
 
     Args:
-        sides: (role, set) pairs.
+        sides: queries and gallery.
         columns: for each column, one cell a row over the sides one after the other; a cell holds any number of values.
+        literal: further columns, of which the values themselves are hashed.
     """
-    names = [(role, name) for role, side in sides for name in _names(side)]
+    names = [(side.role, name) for side in sides for name in side.names]
     # Cells break the tie between rows without ids whose embeddings are equal.
     rows = sorted(
-        zip(names, zip(*[map(tuple, column) for column in columns], strict=True), strict=True),
+        zip(names, zip(*[map(tuple, column) for column in (*columns, *literal)], strict=True), strict=True),
         key=lambda row: (row[0][0], row[0][1].encode(), row[1]),
     )
     codes: list[dict[str, int]] = [{} for _ in columns]
+    n = len(columns)
     return _hash_lines(
-        (role, name, [",".join(_numbers(known, cell)) for known, cell in zip(codes, cells, strict=True)])
+        (
+            role,
+            name,
+            [
+                *(",".join(_numbers(known, cell)) for known, cell in zip(codes, cells[:n], strict=True)),
+                *(_json(list(cell)) for cell in cells[n:]),
+            ],
+        )
         for (role, name), cells in rows
     )
 
 
-def label_cells(labels: Iterable[Label]) -> list[tuple[str, ...]]:
-    """Labels as a column of `relevance_hash`."""
-    return [(label,) if isinstance(label, str) else label for label in labels]
+def embedding_hash(sides: Sequence[Side], embeddings: Sequence[npt.NDArray[Any]]) -> str:
+    """`emb`: a header `f4;ROWSxCOLUMNS;C;LE`, then the rows as little-endian float32, in the order of the lines.
 
-
-def embedding_hash(sides: Sequence[tuple[str, EmbeddingSet]]) -> str:
-    """`emb`: a header `f4;ROWSxCOLUMNS;C;LE`, then the rows as little-endian float32, in the order of the lines."""
-    rows = sum(len(side) for _, side in sides)
-    digest = hashlib.sha256(f"f4;{rows}x{sides[0][1].embeddings.shape[1]};C;LE\n".encode())
-    for _, side in sorted(sides, key=lambda side: side[0]):
-        names = _names(side)
-        order = sorted(range(len(side)), key=lambda row: names[row].encode())
-        for start in range(0, len(order), 4096):
-            digest.update(side.embeddings[order[start : start + 4096]].astype("<f4").tobytes())
+    Args:
+        sides: queries and gallery.
+        embeddings: the rows of each.
+    """
+    digest = hashlib.sha256(f"f4;{sum(map(len, embeddings))}x{embeddings[0].shape[1]};C;LE\n".encode())
+    for side, rows in sorted(zip(sides, embeddings, strict=True), key=lambda pair: pair[0].role):
+        for start in range(0, len(rows), 4096):
+            digest.update(rows[side.order[start : start + 4096]].astype("<f4").tobytes())
     return digest.hexdigest()
 
 
-def score_hash(scores: npt.NDArray[np.number] | RankedLists, query: Samples, gallery: Samples) -> str:
+def score_hash(scores: npt.NDArray[np.number] | RankedLists, query: Side, gallery: Side) -> str:
     """`emb` of a system that is known by its scores only.
 
     A matrix: a header `f8;ROWSxCOLUMNS;C;LE`, then little-endian float64, rows and columns in the order of ids. Lists:
@@ -161,12 +219,9 @@ def score_hash(scores: npt.NDArray[np.number] | RankedLists, query: Samples, gal
     if isinstance(scores, RankedLists):
         entries = zip(scores.query_ids, scores.gallery_ids, scores.scores.tolist(), strict=True)
         return _hash_lines((query, item, (repr(score),)) for query, item, score in entries)
-    digest = hashlib.sha256(f"f8;{len(query)}x{len(gallery)};C;LE\n".encode())
-    rows, columns = (
-        sorted(range(len(names)), key=lambda row: names[row].encode()) for names in (_names(query), _names(gallery))
-    )
-    for row in rows:
-        digest.update(np.asarray(scores[row], dtype="<f8")[columns].tobytes())
+    digest = hashlib.sha256(f"f8;{len(query.order)}x{len(gallery.order)};C;LE\n".encode())
+    for row in query.order:
+        digest.update(np.asarray(scores[row], dtype="<f8")[gallery.order].tobytes())
     return digest.hexdigest()
 
 
@@ -178,7 +233,7 @@ def qrels_cells(qrels: Qrels, query_ids: Sequence[str]) -> list[tuple[str, ...]]
         zip(qrels.query_ids, qrels.gallery_ids, qrels.grades.tolist(), levels, strict=True)
     ):
         if query in cells:
-            cells[query].append(f"{item} {grade} {level}")
+            cells[query].append(_json([item, grade, level]))
     return [tuple(cells[name]) for name in query_ids]
 
 
@@ -189,7 +244,11 @@ def first_ranks_hash(ranks: npt.NDArray[np.int64]) -> str:
 
 def json_hash(value: Any) -> str:
     """The hash of a JSON value in canonical form: sorted keys, no spaces, UTF-8 (RFC 8785 for what we put in)."""
-    return _sha256(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
+    return _sha256(_json(value))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def _sha256(text: str) -> str:
@@ -204,23 +263,6 @@ def _hash_lines(lines: Iterable[tuple[str, str, Iterable[str]]]) -> str:
     for line in ordered:
         digest.update(b"\t".join(line) + b"\n")
     return digest.hexdigest()
-
-
-def _named(side: Samples, values: Sequence[Any] | None) -> Iterable[tuple[str, Any]]:
-    return zip(_names(side), values or (), strict=True)
-
-
-def _names(side: Samples) -> list[str]:
-    """What a row is called in hashed lines: its id; without ids the hash of its float32 values, so order is free."""
-    if side.ids is not None:
-        return [_escape_name(name) for name in side.ids]
-    if not isinstance(side, EmbeddingSet):
-        return list(side.row_ids)
-    return [
-        hashlib.sha256(row.astype("<f4").tobytes()).hexdigest()
-        for _, block in float32_blocks(side.embeddings)
-        for row in block
-    ]
 
 
 def _escape_name(name: str) -> str:

@@ -2,15 +2,19 @@
 
 # No `from __future__ import annotations`: the command line is made from these annotations.
 
+import dataclasses
+import io
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
 
+from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_EMBEDDINGS,
     NO_ENCODING,
@@ -27,18 +31,37 @@ from recallatk.cli.flags import (
     expand_tokens,
     parse_bytes,
 )
-from recallatk.cli.printing import fail, print_comparison, print_table, progress, tell
-from recallatk.types import ChoiceError, Dataset, EvalProtocol, RecallatkError
+from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming
+from recallatk.cli.printing import fail, make_console, print_table, tell, tell_notes
+from recallatk.cli.score import LABELLED, read_qrels, score
+from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
 
-USAGE, DATA = 2, 3
+USAGE, DATA, INTERRUPTED = 2, 3, 130
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("recallatk")
+
+
+def _default_shown(value: Any) -> str | None:
+    """What the help says of a default: nothing where it is that something is not there."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or None
+    return None if value is None or value is False else str(value)
+
 
 app = App(
     name="recallatk",
     help="Exact recall@K for image retrieval: one number that can be trusted, repeated and defended.",
     help_on_error=False,
-    default_parameter=Parameter(negative=()),
+    default_parameter=Parameter(negative=(), show_default=_default_shown),
+    version=_version,
     version_flags=["--version"],
+    suppress_keyboard_interrupt=False,
 )
+app.command(score)
 
 
 @app.command(name="eval")
@@ -63,18 +86,31 @@ def eval_(
     Args:
         data: a folder with query/ and gallery/, a folder of class folders (leave-one-out), or a manifest.
         encoder: a name (see `recallatk encoders`) or module:attribute; several give one table.
-        metric: metrics beside recall@k: set_recall@5, precision@1, mrr.
+        metric: metrics beside recall@k: set_recall@5, map, mrr (see `recallatk metrics`).
         memory: working memory for the ranking, such as 500MB; by default a quarter of what is free.
         protocol_file: a TOML file, or the record of an earlier run, whose protocol is used; flags given win.
     """
+    started = datetime.now(UTC)
+    several = len(encoder) > 1
     budget = None if memory is None else parse_bytes(memory)
+    check_metrics(metric)
+    labelled = protocol.relevance in LABELLED
     if embeddings.query is not None or embeddings.gallery is not None:
         if data is not None or encoder:
             raise ChoiceError("give DATA with --encoder, or --query with embeddings, not both")
-        jobs: Iterator[tuple[str, Any]] = iter([("embeddings", _load_embeddings(embeddings, reading))])
+        folders = check_output(output, ("embeddings",))
+        files = load_files(embeddings, reading, labels_required=labelled)
+        jobs: Iterator[tuple[str, Any]] = iter([("embeddings", files)])
     else:
-        jobs = _encode_jobs(data, encoder, reading, encoding, output)
-    _evaluate(jobs, protocol, metric, budget, output, several=len(encoder) > 1)
+        loaded = load_encoders(encoder)
+        folders = check_output(output, encoder)
+        dataset = load_images(data, reading, labels_required=labelled)
+        jobs = encode_images(dataset, loaded, reading, encoding, output)
+    if reading.qrels is not None:
+        qrels = read_qrels(reading.qrels, protocol)
+        jobs = ((spec, dataclasses.replace(encoded, qrels=qrels)) for spec, encoded in jobs)
+    runs = _evaluate(jobs, protocol, metric, budget, started, several=several)
+    deliver(runs, output, folders, several=several)
 
 
 @app.command
@@ -84,6 +120,7 @@ def embed(
     *,
     encoder: str,
     output: Path,
+    overwrite: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
     reading: Reading = NO_READING,
     encoding: Encoding = NO_ENCODING,
     quiet: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
@@ -94,23 +131,29 @@ def embed(
         data: as for `recallatk eval`.
         encoder: a name (see `recallatk encoders`) or module:attribute.
         output: a .npy, .npz, .parquet or .safetensors file; query and gallery become NAME-query and NAME-gallery.
+        overwrite: write over files that are there already.
         quiet: no progress and no notes.
     """
     from recallatk.embeddings import check_target
-    from recallatk.run import save_encoded
+    from recallatk.run import embedding_files, save_encoded
 
     check_target(output)
-    jobs = _encode_jobs(data, (encoder,), reading, encoding, Output(quiet=quiet))
-    for _, encoded in jobs:
-        tell(encoded.provenance.notes, quiet=quiet)
-        tell([f"skipped {item.item}: {item.reason}" for item in encoded.provenance.skipped], quiet=quiet)
+    if reading.qrels is not None:
+        raise ChoiceError("--qrels belongs to `recallatk eval`; embeddings are written without it")
+    encoders = load_encoders((encoder,))
+    dataset = load_images(data, reading, labels_required=False)  # labels are asked for when they are used
+    for file in embedding_files(output, alone=dataset.gallery is None):
+        check_target(file, overwrite=overwrite)
+    for _, encoded in encode_images(dataset, encoders, reading, encoding, Output(quiet=quiet)):
+        tell_notes(encoded.provenance, quiet=quiet)
+        tell([f"warning: {warning}" for warning in encoded.provenance.warnings])
         for file in save_encoded(encoded, output):
             print(file)
 
 
 @app.command
 def demo(*, encoder: str | None = None, quiet: bool = False) -> None:
-    """Evaluate the embedded default encoder on the photos that come with the package.
+    """Evaluate the encoder that comes with the package on the photos that come with it.
 
     Args:
         encoder: another encoder; the default is lite0, or hog where onnxruntime is not installed.
@@ -119,13 +162,17 @@ def demo(*, encoder: str | None = None, quiet: bool = False) -> None:
     from importlib.resources import as_file, files
     from importlib.util import find_spec
 
+    started = datetime.now(UTC)
     chosen = encoder or "lite0"
     if encoder is None and find_spec("onnxruntime") is None:
         chosen = "hog"
-        print("onnxruntime is not installed (pip install 'recallatk[onnx]'): using hog, not lite0", file=sys.stderr)
+        tell(["onnxruntime is not installed (pip install 'recallatk[onnx]'): using hog, not lite0"])
     with as_file(files("recallatk") / "assets" / "photos") as photos:
-        jobs = _encode_jobs(photos, (chosen,), NO_READING, NO_ENCODING, Output(quiet=quiet))
-        _evaluate(jobs, EvalProtocol(), (), None, Output(quiet=quiet), several=False)
+        output = Output(quiet=quiet)
+        loaded = load_encoders((chosen,))
+        dataset = load_images(photos, NO_READING, labels_required=True)
+        jobs = encode_images(dataset, loaded, NO_READING, NO_ENCODING, output)
+        deliver(_evaluate(jobs, EvalProtocol(), (), None, started, several=False), output, {}, several=False)
 
 
 @app.command
@@ -161,6 +208,16 @@ def encoders() -> None:
 
 
 @app.command
+def metrics() -> None:
+    """The metrics that --metric takes."""
+    from recallatk.metrics import METRICS
+
+    spelling = {"always": "{0}@k", "maybe": "{0} or {0}@k", "never": "{0}"}
+    rows = [(spelling[metric.cutoff].format(name), metric.summary) for name, metric in METRICS.items()]
+    print_table(("metric", "what it is"), rows)
+
+
+@app.command
 def datasets() -> None:
     """The layouts of DATA that are read."""
     from recallatk.datasets import LAYOUTS
@@ -169,15 +226,20 @@ def datasets() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 fine, 2 usage, 3 data; anything else is a traceback and our fault."""
-    app.config = [_protocol_from_file]
+    """Run the command line and exit: 0 fine, 2 usage, 3 data, 130 interrupted; a traceback is our fault."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every letter
+            stream.reconfigure(errors="backslashreplace")
+    app.config = [_fill_protocol, _check_whole_numbers]
     try:
         app(
             expand_tokens(sys.argv[1:] if argv is None else argv),
+            console=make_console(),
             exit_on_error=False,
             print_error=False,
             result_action="return_value",
         )
+        sys.stdout.flush()
     except CycloptsError as error:
         fail(" ".join(str(error).split()), USAGE)
     except ChoiceError as error:
@@ -185,22 +247,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     except RecallatkError as error:
         fail(str(error), DATA)
     except KeyboardInterrupt:
-        fail("interrupted", 130)
+        fail("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
-        sys.stderr.close()
+        # What is left in the buffer goes nowhere; else Python would complain of it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 
 
-def _protocol_from_file(_app: App, _commands: Any, arguments: ArgumentCollection) -> None:
-    """Fill protocol flags that were not given from the file that --protocol names."""
+def _fill_protocol(_app: App, _commands: Any, arguments: ArgumentCollection) -> None:
+    """Fill protocol flags that were not given: from the file that --protocol names, and from what --qrels means."""
     from recallatk.run import read_protocol
 
     by_name = {name: argument for argument in arguments for name in argument.names}
-    source = by_name.get("--protocol")
-    if source is None or not source.tokens:
-        return
-    path = source.tokens[0].value
-    for field, value in read_protocol(Path(path)).items():
+    source, qrels = by_name.get("--protocol"), by_name.get("--qrels")
+    path = source.tokens[0].value if source is not None and source.tokens else ""
+    found = read_protocol(path) if path else {}
+    if qrels is not None and qrels.tokens and "--relevance" in by_name:
+        path, found = path or "--qrels", {"relevance": "qrels", **found}
+    for field, value in found.items():
         argument = by_name[f"--{field.replace('_', '-')}"]
         if not argument.tokens:
             values = value if isinstance(value, list | tuple) else [value]
@@ -208,60 +272,21 @@ def _protocol_from_file(_app: App, _commands: Any, arguments: ArgumentCollection
                 argument.append(Token(keyword=argument.names[0], value=str(one), source=path, index=index))
 
 
-def _encode_jobs(
-    data: Path | None, specs: Sequence[str], reading: Reading, encoding: Encoding, output: Output
-) -> Iterator[tuple[str, Any]]:
-    """Load the data once, then encode it with each encoder in turn."""
-    from recallatk.encoders import load_encoder
-    from recallatk.images import DecodePolicy
-    from recallatk.run import encode_dataset
-
-    if not specs:
-        raise ChoiceError("name an encoder with --encoder (see `recallatk encoders`), or give embeddings with --query")
-    loaded = [(spec, load_encoder(spec)) for spec in specs]
-    dataset = _load_dataset(data, reading)
-    for spec, encoder in loaded:
-        with progress(spec, quiet=output.quiet) as on_progress:
-            encoded = encode_dataset(
-                dataset,
-                encoder,
-                batch=encoding.batch_size,
-                decode=encoding.hand_over == "pixels",
-                policy=DecodePolicy(exif=encoding.exif),
-                on_error=reading.on_error,
-                on_progress=on_progress,
-            )
-        yield spec, encoded
-
-
-def _load_dataset(data: Path | None, reading: Reading) -> Dataset:
-    from recallatk.datasets import load_dataset, load_two_folders, sample_dataset
-
-    folders = (reading.queries_folder, reading.gallery_folder)
-    common: Any = {"label_from": reading.label_from, "label_separator": reading.label_separator}
-    if folders[0] is not None and folders[1] is not None and data is None:
-        dataset = load_two_folders(folders[0], folders[1], on_error=reading.on_error, **common)
-    elif folders != (None, None):
-        raise ChoiceError("--queries-folder and --gallery-folder belong together, and replace DATA")
-    elif data is None:
-        raise ChoiceError("name DATA: a folder with query/ and gallery/, a folder of class folders, or a manifest")
-    else:
-        dataset = load_dataset(data, layout=reading.layout, root=reading.root, on_error=reading.on_error, **common)
-    return dataset if reading.limit is None else sample_dataset(dataset, reading.limit, seed=reading.seed)
-
-
-def _load_embeddings(files: Embeddings, reading: Reading) -> Any:
-    from recallatk.embeddings import load_embeddings
-    from recallatk.run import combine_files
-
-    if files.query is None:
-        raise ChoiceError("--gallery needs --query beside it; one set alone is --query")
-    choices: Any = {"on_error": reading.on_error, "label_separator": reading.label_separator}
-    query = load_embeddings(files.query, labels=files.query_labels, name=f"query ({files.query.name})", **choices)
-    if files.gallery is None or files.gallery.resolve() == files.query.resolve():
-        return combine_files(query, None)
-    name = f"gallery ({files.gallery.name})"
-    return combine_files(query, load_embeddings(files.gallery, labels=files.gallery_labels, name=name, **choices))
+def _check_whole_numbers(_app: App, _commands: Any, arguments: ArgumentCollection) -> None:
+    """Refuse 1.5 where a whole number is meant; the library would round it."""
+    for argument in arguments:
+        if int not in (argument.hint, *get_args(argument.hint)):
+            continue
+        wrong = [token.value for token in argument.tokens if not re.fullmatch(r"[+-]?[0-9]+", token.value)]
+        if not wrong:
+            continue
+        problem = f"{wrong[0]!r} is not a whole number"
+        if argument.name == "--ks":
+            try:
+                EvalProtocol(ks=(wrong[0],))  # type: ignore[arg-type]  # it has the words for what is wrong
+            except ChoiceError as error:
+                problem = str(error)
+        raise ChoiceError(f"{argument.name}: {problem}")
 
 
 def _evaluate(
@@ -269,35 +294,15 @@ def _evaluate(
     protocol: EvalProtocol,
     metrics: Sequence[str],
     memory: int | None,
-    output: Output,
+    started: datetime,
     *,
     several: bool,
-) -> None:
-    """Evaluate each job, write its run and print: one report, or one table for several."""
-    from recallatk.metrics import parse_metric
-    from recallatk.run import check_run_folder, evaluate_encoded, save_run
+) -> Iterator[tuple[str, Any, Any]]:
+    """Evaluate each job when its turn comes: (name, report, embeddings)."""
+    from recallatk.run import evaluate_encoded
 
-    for text in metrics:
-        parse_metric(text)
-    if output.output is None and (output.save_embeddings or output.overwrite):
-        raise ChoiceError("--save-embeddings and --overwrite need the folder of the run: --output DIR")
-    if output.output is not None and not several:
-        check_run_folder(output.output, overwrite=output.overwrite)
-    reports = {}
-    started = datetime.now(UTC)
     for spec, encoded in jobs:
-        run = evaluate_encoded(encoded, protocol=protocol, metrics=metrics, memory=memory, started=started)
-        tell(run.report.provenance.notes, quiet=output.quiet)
-        if output.output is not None:
-            folder = output.output / re.sub(r"[^\w.-]", "_", spec) if several else output.output
-            check_run_folder(folder, overwrite=output.overwrite)
-            save_run(run, folder, save_embeddings_too=output.save_embeddings)
-        reports[spec] = run.report
+        with naming(spec, several=several):
+            report = evaluate_encoded(encoded, protocol=protocol, metrics=metrics, memory=memory, started=started)
+        yield spec, report, encoded
         started = datetime.now(UTC)
-    if output.json:
-        records = [report.to_json() for report in reports.values()]
-        print("[" + ",\n".join(records) + "]" if several else records[0])
-    elif several:
-        print_comparison(reports, percent=output.percent)
-    else:
-        print(next(iter(reports.values())).text(percent=output.percent))

@@ -14,6 +14,7 @@ from recallatk.types import ChoiceError, EvalProtocol, OnError
 
 PROTOCOL_GROUP = Group("Protocol: everything that can change the number", sort_key=1)
 INPUT_GROUP = Group("Embeddings instead of DATA", sort_key=2)
+SCORES_GROUP = Group("Scores of any system", sort_key=2)
 FOLDERS_GROUP = Group("Reading DATA", sort_key=3)
 ENCODING_GROUP = Group("Encoding", sort_key=4)
 OUTPUT_GROUP = Group("Output", sort_key=5)
@@ -42,15 +43,16 @@ class Reading:
     """How DATA is read.
 
     Attributes:
-        queries_folder: a folder of queries anywhere, together with gallery_folder, in place of DATA.
+        queries_folder: a folder of queries anywhere, together with --gallery-folder, in place of DATA.
         gallery_folder: a folder of gallery images anywhere.
         layout: folder, classes or manifest; by default what DATA looks like.
         label_from: parent (the folder that holds the image), or regex:... searched in the path below DATA.
         label_separator: splits a label into several, such as "|".
         root: what the paths of a manifest are relative to; by default its folder.
         limit: at most so many images a side, seeded and stratified by label, for a first look.
-        seed: the seed of limit.
+        seed: the seed of --limit.
         on_error: an image or row that cannot be used is an error, or is skipped and counted.
+        qrels: judged pairs, a TREC file or a table; with them --relevance is qrels unless another one is given.
     """
 
     queries_folder: Path | None = None
@@ -62,6 +64,7 @@ class Reading:
     limit: int | None = None
     seed: int = 0
     on_error: OnError = "error"
+    qrels: Path | None = None
 
 
 @Parameter(name="*", group=ENCODING_GROUP)
@@ -98,6 +101,34 @@ class Embeddings:
     gallery_labels: Path | None = None
 
 
+@Parameter(name="*", group=SCORES_GROUP)
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """What a system said, and of what.
+
+    Attributes:
+        run: ranked lists: a TREC run, or a table (.csv, .tsv, .jsonl, .parquet) of query_id, gallery_id and score (or
+            rank).
+        scores: a matrix of scores, a .npy file with a row a query and a column a gallery item; higher is nearer.
+        qrels: judged pairs, a TREC file or a table; with them --relevance is qrels unless another one is given.
+        query_labels: labels of the queries: .npy, .txt (one a line), .csv, .tsv, .json or .parquet; tables may have
+            ids, groups and positions.
+        gallery_labels: labels of the gallery; without them and --gallery-ids: leave-one-out.
+        query_ids: ids of the queries, one a line.
+        gallery_ids: ids of the gallery, one a line.
+        label_separator: splits a label into several, such as "|".
+    """
+
+    run: Path | None = None
+    scores: Path | None = None
+    qrels: Path | None = None
+    query_labels: Path | None = None
+    gallery_labels: Path | None = None
+    query_ids: Path | None = None
+    gallery_ids: Path | None = None
+    label_separator: str | None = None
+
+
 @Parameter(name="*", group=OUTPUT_GROUP)
 @dataclasses.dataclass(frozen=True)
 class Output:
@@ -124,34 +155,45 @@ class Output:
 NO_READING = Reading()
 NO_ENCODING = Encoding()
 NO_EMBEDDINGS = Embeddings()
+NO_SCORES = Scores()
 NO_OUTPUT = Output()
 NO_PROTOCOL = EvalProtocol()
 
 
+# Flags of several values: numbers may follow each other, and the first label may be anything, such as -1.
+SEVERAL = {"--ks": r"-?[\d.,]+", "--junk-labels": r"-?\d+", "--distractor-labels": r"-?\d+"}
+
+
 def expand_tokens(argv: Sequence[str]) -> list[str]:
-    """Bring flags to one spelling: aliases, `_` for `-`, and `-k 1,5 10` as one --ks for each cutoff.
+    """Bring flags to one spelling: aliases, `_` for `-`, and one flag for each of several values.
 
     >>> expand_tokens(["eval", "--recall_values", "1", "5,10", "-o", "run_1"])
     ['eval', '--ks=1', '--ks=5', '--ks=10', '--output', 'run_1']
+    >>> expand_tokens(["eval", "--distractor-labels", "0", "-1", "--junk_labels=x", "DATA"])
+    ['eval', '--distractor-labels=0', '--distractor-labels=-1', '--junk-labels=x', 'DATA']
     """
     tokens: list[str] = []
-    reading_ks = False
+    reading = ""  # the flag whose values come; it stands alone until the first of them
     for token in argv:
+        alone = bool(reading) and tokens[-1] == reading
         if re.fullmatch(r"--?[A-Za-z][\w-]*(=.*)?", token, re.DOTALL):
             flag, equals, value = token.partition("=")
             flag = flag.replace("_", "-") if flag.startswith("--") else flag
             flag = ALIASES.get(flag, flag)
-            reading_ks = flag == "--ks" and not equals
-            if flag == "--ks" and equals:
-                tokens += [f"--ks={k}" for k in value.split(",")]
-            elif not reading_ks:
-                tokens.append(flag + equals + value)
-        elif reading_ks and re.fullmatch(r"-?[\d.,]+", token):
-            tokens += [f"--ks={k}" for k in token.split(",") if k]
+            reading = flag if flag in SEVERAL and not equals else ""
+            tokens += _values(flag, value) if flag in SEVERAL and equals else [flag + equals + value]
+        elif reading and (re.fullmatch(SEVERAL[reading], token) or (alone and reading != "--ks")):
+            tokens[len(tokens) - alone :] = _values(reading, token)
         else:
-            reading_ks = False
+            reading = ""
             tokens.append(token)
     return tokens
+
+
+def _values(flag: str, text: str) -> list[str]:
+    """One flag for each value; only cutoffs are parted by commas, as a label may hold one."""
+    values = text.removesuffix(",").split(",") if flag == "--ks" else [text]
+    return [f"{flag}={value}" for value in values]
 
 
 def parse_bytes(text: str) -> int:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from recallatk.wording import one_line
+
 
 def print_comparison(reports: dict[str, Any], *, percent: bool) -> None:
     """One row an encoder; what each report warns of goes to standard error."""
@@ -14,28 +16,37 @@ def print_comparison(reports: dict[str, Any], *, percent: bool) -> None:
     rows = []
     for spec, report in reports.items():
         values = [f"{100 * value:.4f}" if percent else f"{value:.6f}" for value in report.values()]
-        rows.append((spec, *values, str(report.num_evaluated), str(report.embedding_dim), report.signature.run_id))
-    print_table(("encoder", *first, "n", "dim", "run id"), rows)
-    for spec, report in reports.items():
-        for warning in report.warnings:
-            print(f"{spec}: {warning}", file=sys.stderr)
+        counts = (report.num_evaluated, report.num_excluded, len(report.provenance.skipped), report.embedding_dim)
+        rows.append((spec, *values, *map(str, counts), report.signature.run_id))
+    print_table(("encoder", *first, "evaluated", "excluded", "skipped", "dim", "run id"), rows)
+    tell([f"{spec}: {warning}" for spec, report in reports.items() for warning in report.warnings])
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on standard output."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(*header, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(one_line, row))
     # Without a terminal nothing is folded: another program reads it.
-    Console(width=None if sys.stdout.isatty() else 10_000, highlight=False, markup=False).print(table)
+    make_console(width=None if sys.stdout.isatty() else 10_000, highlight=False, markup=False).print(table)
+
+
+def make_console(**options: Any) -> Any:
+    """A console on standard output that raises BrokenPipeError when its reader has gone; rich's own exits with 1."""
+    from rich.console import Console
+
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Piped(**options)
 
 
 @contextlib.contextmanager
-def progress(title: str, *, quiet: bool) -> Iterator[Any]:
+def progress(title: str, total: int, *, quiet: bool) -> Iterator[Any]:
     """A progress bar on standard error, if a person is looking at it; what it yields is called with done and total."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -45,22 +56,24 @@ def progress(title: str, *, quiet: bool) -> Iterator[Any]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task(title, total=total)
+        yield lambda done, _: bar.update(task, completed=done)
 
 
-def tell(lines: Sequence[str], *, quiet: bool) -> None:
-    """Notes on standard error, a line each."""
-    from recallatk.report import one_line
-
+def tell(lines: Sequence[str], *, quiet: bool = False) -> None:
+    """Notes and warnings on standard error, a line each."""
     if not quiet:
         for line in lines:
             print(one_line(line), file=sys.stderr)
 
 
+def tell_notes(provenance: Any, *, quiet: bool, prefix: str = "") -> None:
+    """What was left aside, converted or skipped, on standard error."""
+    skipped = [f"skipped {item.item}: {item.reason}" for item in provenance.skipped]
+    tell([prefix + line for line in (*provenance.notes, *skipped)], quiet=quiet)
+
+
 def fail(message: str, code: int) -> None:
     """Say in one line what is wrong, and exit."""
-    from recallatk.report import one_line
-
     print(f"recallatk: {one_line(message)}", file=sys.stderr)
     sys.exit(code)

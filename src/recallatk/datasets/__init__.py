@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from recallatk.datasets.folders import SIDE_NAMES, find_sides, load_classes, load_folder, load_two_folders
 from recallatk.datasets.manifest import load_manifest
+from recallatk.datasets.qrels import load_qrels
+from recallatk.datasets.ranked_lists import load_ranked_lists
 from recallatk.datasets.sampling import sample_dataset
 from recallatk.datasets.tables import READERS
-from recallatk.types import Dataset, OnError, RecallatkError
+from recallatk.types import ChoiceError, Dataset, OnError, RecallatkError
 
-__all__ = ["LAYOUTS", "Layout", "detect_layout", "load_dataset", "load_two_folders", "sample_dataset"]
+__all__ = [
+    "LAYOUTS",
+    "Layout",
+    "detect_layout",
+    "load_dataset",
+    "load_qrels",
+    "load_ranked_lists",
+    "load_two_folders",
+    "sample_dataset",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +57,7 @@ LAYOUTS: dict[str, Layout] = {
     ),
     "manifest": Layout(
         load_manifest,
-        "a table (.csv, .tsv, .jsonl, .parquet) with the columns path and label, optional id and role",
+        "a table (.csv, .tsv, .jsonl, .parquet): path, label; optional id, role, easting and northing, any groups",
         ("root", "label_separator"),
     ),
 }
@@ -53,12 +65,13 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def load_dataset(
-    data: Path,
+    data: str | os.PathLike[str],
     *,
     layout: str | None = None,
     label_from: str = "parent",
     label_separator: str | None = None,
-    root: Path | None = None,
+    root: str | os.PathLike[str] | None = None,
+    labels_required: bool = True,
     on_error: OnError = "error",
 ) -> Dataset:
     """Read a data set.
@@ -69,16 +82,18 @@ def load_dataset(
         label_from: folders only: "parent", or "regex:..." searched in the path below DATA.
         label_separator: splits a label into several.
         root: manifests only: the folder that relative paths start from.
+        labels_required: whether the rows of a manifest must have labels (or positions); images in folders always do.
         on_error: whether a file that is missing stops the run or is skipped.
 
     Raises:
-        RecallatkError: no such data, an unknown layout, an option the layout does not take, or what the layout found.
+        ChoiceError: an unknown layout, or an option that the layout does not take.
+        RecallatkError: no such data, or what the layout found.
     """
     data = Path(data)
     if layout is not None and layout not in LAYOUTS:
         near = difflib.get_close_matches(layout, LAYOUTS, n=1)
         meant = f"did you mean {near[0]}?" if near else f"choose one of: {', '.join(LAYOUTS)}"
-        raise RecallatkError(f"layout={layout!r} is not a layout; {meant}")
+        raise ChoiceError(f"layout={layout!r} is not a layout; {meant}")
     if not data.exists():
         raise RecallatkError(f"{data}: no such file or folder; name a folder of images, or a manifest")
     name, warnings = (layout, ()) if layout is not None else detect_layout(data)
@@ -94,10 +109,13 @@ def load_dataset(
     }
     for option, (value, default) in given.items():
         if value != default and option not in row.options:
-            raise RecallatkError(
+            raise ChoiceError(
                 f"{option}={str(value)!r}: the layout {name} does not take it; it takes {', '.join(row.options)}"
             )
-    dataset = row.load(data, on_error=on_error, **{option: given[option][0] for option in row.options})
+    options = {option: given[option][0] for option in row.options}
+    if name == "manifest":
+        options["labels_required"] = labels_required
+    dataset = row.load(data, on_error=on_error, **options)
     return dataclasses.replace(dataset, warnings=(*warnings, *dataset.warnings))
 
 

@@ -8,11 +8,12 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from recallatk.datasets.naming import and_more, counted, same_file, shown, split_labels
+from recallatk.datasets.naming import same_file, shown, split_labels
 from recallatk.datasets.tables import READERS
 from recallatk.datasets.walk import ImageFile, Listing, is_hidden, walk_images
 from recallatk.images import IMAGE_SUFFIXES
-from recallatk.types import Dataset, ImageSet, OnError, RecallatkError, Skipped
+from recallatk.types import ChoiceError, Dataset, ImageSet, OnError, RecallatkError, Skipped
+from recallatk.wording import and_more, counted
 
 SIDE_NAMES: dict[str, tuple[str, ...]] = {
     "query": ("query", "queries"),
@@ -98,8 +99,8 @@ def load_classes(
 
 
 def load_two_folders(
-    queries: Path,
-    gallery: Path,
+    queries: str | os.PathLike[str],
+    gallery: str | os.PathLike[str],
     *,
     label_from: str = "parent",
     label_separator: str | None = None,
@@ -176,11 +177,11 @@ def _labeller(label_from: str) -> Callable[[str, ImageFile], str]:
     if label_from == "parent":
         return _parent
     if not label_from.startswith("regex:"):
-        raise RecallatkError(f"label_from={label_from!r} is not a choice; use parent, or regex: and a pattern")
+        raise ChoiceError(f"label_from={label_from!r} is not a choice; use parent, or regex: and a pattern")
     try:
         pattern = re.compile(label_from.removeprefix("regex:"))
     except re.error as error:
-        raise RecallatkError(f"label_from={label_from!r} is no regular expression ({error}); mend it") from error
+        raise ChoiceError(f"label_from={label_from!r} is no regular expression ({error}); mend it") from error
     group: str | int = "label" if "label" in pattern.groupindex else min(pattern.groups, 1)
 
     def search(prefix: str, image: ImageFile) -> str:

@@ -9,11 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from recallatk.datasets.naming import and_more, counted, same_file, shown, split_labels
-from recallatk.datasets.tables import Table, read_table
+import numpy as np
+
+from recallatk.datasets.naming import same_file, shown, split_labels
+from recallatk.datasets.tables import Table, as_number, read_table
 from recallatk.types import Dataset, ImageSet, OnError, RecallatkError, Skipped
+from recallatk.wording import and_more, counted
 
 Role = Literal["query", "gallery", "both"]
+
+POSITION_COLUMNS = (("easting", "northing"), ("utm_east", "utm_north"), ("x", "y"))
+"""Pairs of columns that are a position in metres; the first pair that is there in full counts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,21 +31,30 @@ class _Row:
     id: str
     label: Any
     groups: tuple[str, ...]
+    position: tuple[float, ...]
 
 
 def load_manifest(
-    path: Path, *, root: Path | None = None, label_separator: str | None = None, on_error: OnError = "error"
+    path: str | os.PathLike[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    label_separator: str | None = None,
+    labels_required: bool = True,
+    on_error: OnError = "error",
 ) -> Dataset:
     """Read a manifest: .csv, .tsv, .jsonl, .ndjson or .parquet.
 
-    Columns: `path` and `label`; optional `id` and `role` (query, gallery or both); every other column is a group
+    Columns: `path` and `label`; optional `id` and `role` (query, gallery or both), and `easting` and `northing` (or
+    `utm_east` and `utm_north`, or `x` and `y`), which are each row's position in metres; every other column is a group
     column. `split` is read as `role` when it names query or gallery rows and there is no `role`. Without roles every
-    row is both, which is leave-one-out. Cells of .csv and .tsv stay the text they are.
+    row is both, which is leave-one-out. Cells of .csv and .tsv stay the text they are. Rows need no label where they
+    have positions; without a column `label` they have none, which the notes say.
 
     Args:
         path: the manifest.
         root: the folder that relative paths start from; default: the manifest's own.
         label_separator: splits a label cell into several labels; an empty cell is then no label.
+        labels_required: whether rows without positions must have labels.
         on_error: whether rows whose file is missing stop the run or are skipped.
 
     Raises:
@@ -50,14 +65,13 @@ def load_manifest(
     if not folder.is_dir():
         raise RecallatkError(f"{folder}: no such folder; root is the folder that the paths of {path} start from")
     table = read_table(path)
-    for column in ("path", "label"):
-        if column not in table.columns:
-            found = ", ".join(repr(name) for name in table.columns)
-            raise RecallatkError(f"{path}: no column {column!r}; columns found: {found}. Rename one, or add it")
+    position_columns = next((pair for pair in POSITION_COLUMNS if table.columns.keys() >= set(pair)), ())
     notes = list(table.notes)
+    _check_columns(path, table, notes, labels_required=labels_required and not position_columns)
     roles, role_column = _read_roles(path, table, notes)
-    group_columns = [name for name in table.columns if name not in ("path", "label", "id", role_column)]
-    rows = _read_rows(path, table, roles, group_columns, folder, label_separator, notes)
+    taken = ("path", "label", "id", role_column, *position_columns)
+    group_columns = [name for name in table.columns if name not in taken]
+    rows = _read_rows(path, table, roles, group_columns, position_columns, folder, label_separator, notes)
     _check_ids(path, rows, by_path="id" not in table.columns)
     alone = all(row.role == "both" for row in rows)
     missing = [row for row in rows if row.file is None]
@@ -83,6 +97,7 @@ def load_manifest(
             labels=tuple(row.label for row in members),
             same=tuple(same_file(_real_path(file, real_folders), [(real_folder, "")]) for file in files),
             groups={name: tuple(row.groups[i] for row in members) for i, name in enumerate(group_columns)},
+            positions=np.array([row.position for row in members]) if position_columns else None,
         )
 
     return Dataset(
@@ -92,6 +107,17 @@ def load_manifest(
         skipped=tuple(Skipped(row.name, f"no such file ({path.name}, {row.place})") for row in missing),
         notes=tuple(notes),
     )
+
+
+def _check_columns(path: Path, table: Table, notes: list[str], *, labels_required: bool) -> None:
+    for column in ("path", "label"):
+        if column in table.columns:
+            continue
+        if column == "label" and not labels_required:
+            notes.append("there is no column 'label', so no row has a label")
+            continue
+        found = ", ".join(repr(name) for name in table.columns)
+        raise RecallatkError(f"{path}: no column {column!r}; columns found: {found}. Rename one, or add it")
 
 
 def _read_roles(path: Path, table: Table, notes: list[str]) -> tuple[list[Role | None], str | None]:
@@ -118,6 +144,7 @@ def _read_rows(
     table: Table,
     roles: Sequence[Role | None],
     group_columns: Sequence[str],
+    position_columns: Sequence[str],
     folder: Path,
     separator: str | None,
     notes: list[str],
@@ -137,10 +164,11 @@ def _read_rows(
         identity = columns["id"][row] if "id" in columns else name
         if identity in (None, ""):
             raise RecallatkError(f"{where}: the id is empty; give every row one, or remove the column")
-        label = _read_label(columns["label"][row], f"{where} ({name!r})", separator)
+        label = _read_label(columns["label"][row], f"{where} ({name!r})", separator) if "label" in columns else ()
         groups = tuple("" if columns[column][row] is None else str(columns[column][row]) for column in group_columns)
         empty.update(column for column, value in zip(group_columns, groups, strict=True) if not value)
-        rows.append(_Row(place, role, name, file, str(identity), label, groups))
+        position = tuple(_coordinate(columns[column][row], where, column) for column in position_columns)
+        rows.append(_Row(place, role, name, file, str(identity), label, groups, position))
     if converted:
         notes.append(
             f"{counted(converted, 'path')} written with a backslash read with /, as the files are only there so"
@@ -165,6 +193,16 @@ def _real_path(file: Path, known: dict[str, str]) -> str:
     if parent not in known:
         known[parent] = os.path.realpath(parent)
     return str(Path(known[parent], file.name))
+
+
+def _coordinate(value: Any, where: str, column: str) -> float:
+    number = as_number(value)
+    if number is None:
+        raise RecallatkError(
+            f"{where}: {column} is {value!r}; write the position of every row as numbers, in metres, or rename the "
+            "column if it is something else"
+        )
+    return number
 
 
 def _read_label(value: Any, where: str, separator: str | None) -> str | int | tuple[str | int, ...]:
@@ -197,6 +235,8 @@ def _check_ids(path: Path, rows: Sequence[_Row], *, by_path: bool) -> None:
                 raise RecallatkError(f"{places} (role {side}); remove one, {advice}")
             if row.label != other.label:
                 raise RecallatkError(f"{places} but the labels {other.label!r} and {row.label!r}; correct one")
+            if row.position != other.position:
+                raise RecallatkError(f"{places} but the positions {other.position} and {row.position}; correct one")
             if row.file != other.file or row.name != other.name:
                 raise RecallatkError(f"{places} but the files {other.name!r} and {row.name!r}; change one id")
         seen[row.id].append(row)

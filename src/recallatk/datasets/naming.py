@@ -1,11 +1,11 @@
-"""How the files of a data set are named: in ids, in `same`, and counted in messages."""
+"""How the files of a data set are named: in ids and in `same`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 
-from recallatk.types import RecallatkError
+from recallatk.types import ChoiceError
 
 
 def shown(name: str) -> str:
@@ -39,23 +39,5 @@ def split_labels(cell: str, separator: str) -> tuple[str, ...]:
     ('cat', 'pet')
     """
     if not separator:
-        raise RecallatkError("label_separator='' separates nothing; give a text such as '|', or leave it out")
+        raise ChoiceError("label_separator='' separates nothing; give a text such as '|', or leave it out")
     return tuple(part for part in cell.split(separator) if part)
-
-
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number and its noun.
-
-    >>> counted(1, "file"), counted(1200, "file"), counted(2, "query", "queries")
-    ('1 file', '1,200 files', '2 queries')
-    """
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def and_more(number: int, noun: str) -> str:
-    """What follows the first of several things in a message; nothing when it was the only one.
-
-    >>> and_more(1, "row"), and_more(3, "row")
-    ('', ' (and 2 more rows)')
-    """
-    return f" (and {counted(number - 1, f'more {noun}')})" if number > 1 else ""

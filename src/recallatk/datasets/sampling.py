@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from recallatk.types import Dataset, ImageSet, RecallatkError
+from recallatk.types import ChoiceError, Dataset, ImageSet
+from recallatk.wording import counted
 
 
 def sample_dataset(dataset: Dataset, limit: int, *, seed: int = 0) -> Dataset:
@@ -22,12 +23,12 @@ def sample_dataset(dataset: Dataset, limit: int, *, seed: int = 0) -> Dataset:
         seed: of the random numbers, at least 0.
 
     Raises:
-        RecallatkError: the limit or the seed is out of range.
+        ChoiceError: the limit or the seed is out of range.
     """
     if limit < 1:
-        raise RecallatkError(f"limit={limit}: a sample has at least 1 image; give a larger limit, or none")
+        raise ChoiceError(f"limit={limit}: a sample has at least 1 image; give a larger limit, or none")
     if seed < 0:
-        raise RecallatkError(f"seed={seed}: a seed is a whole number of at least 0")
+        raise ChoiceError(f"seed={seed}: a seed is a whole number of at least 0")
     query, gallery = dataset.query, dataset.gallery
     sides = [query] if gallery is None else [query, gallery]
     if all(len(side) <= limit for side in sides):
@@ -36,8 +37,10 @@ def sample_dataset(dataset: Dataset, limit: int, *, seed: int = 0) -> Dataset:
     labels = sorted({_first_label(side, row) for side in sides for row in range(len(side))})
     turn = {labels[i]: place for place, i in enumerate(rng.permutation(len(labels)))}
     samples = [_draw(side, limit, turn, rng, each_round=2 if gallery is None else 1) for side in sides]
-    nouns = ["images"] if gallery is None else ["queries", "gallery images"]
-    sizes = [f"{len(part):,} of {len(side):,} {noun}" for part, side, noun in zip(samples, sides, nouns, strict=True)]
+    nouns = [("image", "images")] if gallery is None else [("query", "queries"), ("gallery image", "gallery images")]
+    sizes = [
+        f"{len(part):,} of {counted(len(side), *noun)}" for part, side, noun in zip(samples, sides, nouns, strict=True)
+    ]
     warning = f"a sample: {' and '.join(sizes)} (seed {seed}); not comparable with a full evaluation"
     return dataclasses.replace(
         dataset,

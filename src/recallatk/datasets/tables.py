@@ -1,4 +1,4 @@
-"""Manifest files -> columns: CSV, TSV, JSON lines and Parquet, with the place of every row for messages."""
+"""Tables on disk -> columns: CSV, TSV, JSON lines and Parquet, with the place of every row for messages."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import dataclasses
 import functools
 import io
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recallatk.datasets.naming import counted
 from recallatk.types import RecallatkError
+from recallatk.wording import counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +45,25 @@ def read_table(path: Path) -> Table:
     except OSError as error:
         raise RecallatkError(f"{path}: cannot be read ({error.strerror or error})") from error
     if not table.places:
-        raise RecallatkError(f"{path}: no rows below the header; list at least one image")
+        raise RecallatkError(f"{path}: no rows below the header; there must be at least one")
     return table
+
+
+def as_number(value: Any) -> float | None:
+    """A cell as a finite number; None where it is none.
+
+    >>> as_number("4190000.5"), as_number(7), as_number("7 m"), as_number("nan")
+    (4190000.5, 7.0, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if isinstance(value, str) and "_" in value:
+        return None  # Python alone reads 1_000 as a number
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _read_text(path: Path) -> str:
@@ -61,7 +79,7 @@ def _read_delimited(path: Path, delimiter: str) -> Table:
     rows = _delimited_rows(path, delimiter)
     _, header = next(rows, (0, None))
     if header is None:
-        raise RecallatkError(f"{path}: the file is empty; its first line names the columns (path, label, ...)")
+        raise RecallatkError(f"{path}: the file is empty; its first line names the columns")
     if len(header) == 1:
         wrong = next((mark for mark in ";\t,|" if mark in header[0] and mark != delimiter), None)
         if wrong is not None:
@@ -102,9 +120,18 @@ def _delimited_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]
             yield line, row
 
 
-def _read_json_lines(path: Path) -> Table:
-    rows, places = [], []
-    for number, line in enumerate(_read_text(path).split("\n"), start=1):
+def read_json_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """The objects of a file of JSON lines, each with its place; lists and objects in them are kept.
+
+    Raises:
+        RecallatkError: not readable, or a line that is no JSON object.
+    """
+    rows = []
+    try:
+        text = _read_text(path)
+    except OSError as error:
+        raise RecallatkError(f"{path}: cannot be read ({error.strerror or error})") from error
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -112,9 +139,14 @@ def _read_json_lines(path: Path) -> Table:
         except ValueError as error:
             raise RecallatkError(f"{path}: line {number} is not JSON ({error}); write one object a line") from error
         if not isinstance(row, dict):
-            raise RecallatkError(f'{path}: line {number} is no object; write {{"path": ..., "label": ...}}')
-        rows.append(row)
-        places.append(f"line {number}")
+            raise RecallatkError(f'{path}: line {number} is no object; write {{"column": ..., "column": ...}}')
+        rows.append((f"line {number}", row))
+    return rows
+
+
+def as_table(found: Sequence[tuple[str, dict[str, Any]]]) -> Table:
+    """The columns of what `read_json_rows` read; columns of lists and objects are left aside, unless they are ours."""
+    rows, places = [row for _, row in found], [place for place, _ in found]
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
     nested = [
@@ -127,6 +159,10 @@ def _read_json_lines(path: Path) -> Table:
     )
 
 
+def _read_json_lines(path: Path) -> Table:
+    return as_table(read_json_rows(path))
+
+
 def _read_parquet(path: Path) -> Table:
     import pyarrow as pa  # slow to import
     import pyarrow.parquet as pq
@@ -135,7 +171,7 @@ def _read_parquet(path: Path) -> Table:
         return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
     try:
-        with pq.ParquetFile(path) as file:
+        with path.open("rb") as stream, pq.ParquetFile(stream) as file:
             schema = file.schema_arrow
             _refuse_twins(path, schema.names)
             nested = [field.name for field in schema if field.name not in _OURS and is_nested(field.type)]

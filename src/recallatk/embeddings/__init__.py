@@ -13,9 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from recallatk.embeddings import arrays, parquet, tensors
-from recallatk.embeddings.labels import LABEL_FORMATS
-from recallatk.embeddings.samples import Samples
-from recallatk.types import EmbeddingSet, OnError, RecallatkError, Skipped, as_labels, as_rows, unusable_rows
+from recallatk.embeddings.labels import LABEL_FORMATS, read_text
+from recallatk.embeddings.samples import COLUMNS, Samples
+from recallatk.types import (
+    EmbeddingSet,
+    OnError,
+    RecallatkError,
+    SampleSet,
+    Skipped,
+    as_labels,
+    as_rows,
+    unusable_rows,
+)
 
 Row = TypeVar("Row")
 
@@ -63,16 +72,19 @@ def load_embeddings(
     name: str | None = None,
     on_error: OnError = "error",
     label_separator: str | None = None,
+    labels_required: bool = True,
 ) -> LoadedEmbeddings:
     """Read embeddings, their ids and labels; nothing is ever unpickled.
 
     Args:
         path: a .npy (mapped, not loaded), .npz, .parquet or .safetensors file.
         labels: a file of labels, one a row, in place of those that `path` holds: .npy, .txt, .csv, .tsv, .json or
-            .parquet. If both files have ids, these must agree row by row.
+            .parquet. If both files have ids, these must agree row by row. Tables may have ids, groups and positions
+            (`easting` and `northing`, in metres) too.
         name: how messages call the set ("query", "gallery"); by default the file's name.
         on_error: what to do with a row that is not finite or all zero.
         label_separator: splits one text into several labels; an empty text is then no label.
+        labels_required: whether rows without positions must have labels.
 
     Raises:
         RecallatkError: the file is absent, damaged, of an unknown kind, has no labels, or does not fit together.
@@ -90,9 +102,10 @@ def load_embeddings(
         else:
             samples = Samples(notes=(f"{beside.name} was not read, because a file of labels was given",))
     if labels is not None:
-        samples = _with_labels_from(Path(labels), samples, where, several=label_separator is not None)
         source = f"{where}, labels from {Path(labels).name}"
-    elif samples.labels is None:
+        given = _read_labels(Path(labels), source, several=label_separator is not None, labels_required=labels_required)
+        samples = _with_labels_from(given, samples, source)
+    elif samples.labels is None and samples.positions is None and labels_required:
         raise RecallatkError(
             f"{where}: there are no labels; give a file of them (labels=..., --query-labels or --gallery-labels), "
             f"or keep them in {format_.labels.replace('NAME', path.stem)}"
@@ -100,7 +113,7 @@ def load_embeddings(
     else:
         source = where
     rows = as_rows(found, where)
-    columns = _columns(samples, label_separator, source)
+    columns = _columns(samples, len(rows), label_separator, source)
     _check_lengths(columns, len(rows), source)
     skipped: list[Skipped] = []
     if on_error == "skip" and (bad := dict(unusable_rows(rows))):
@@ -114,6 +127,56 @@ def load_embeddings(
     except RecallatkError as error:
         raise RecallatkError(f"{source}: {str(error).removeprefix(f'{name}: ')}") from error
     return LoadedEmbeddings(embeddings, tuple(skipped), dict(samples.metadata), samples.notes)
+
+
+def read_matrix(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
+    """Map a .npy file of numbers, such as a matrix of scores; nothing is ever unpickled.
+
+    Raises:
+        RecallatkError: the file is absent, of another kind, damaged, or holds objects.
+    """
+    path = Path(path)
+    _format_of(path, {".npy": None}, "score", path.name)
+    _check_file(path, path.name)
+    return arrays.read_array(path, path.name)
+
+
+def load_samples(
+    labels: str | os.PathLike[str] | None = None,
+    *,
+    ids: str | os.PathLike[str] | None = None,
+    name: str = "samples",
+    label_separator: str | None = None,
+    labels_required: bool = True,
+) -> SampleSet:
+    """Read what is known of rows whose similarities somebody else computed.
+
+    Args:
+        labels: a file of labels, as for `load_embeddings`; tables may have ids, groups and positions too.
+        ids: a text file with an id a line. If `labels` has ids too, these must agree row by row.
+        name: how messages call the set ("query", "gallery").
+        label_separator: as for `load_embeddings`.
+        labels_required: as for `load_embeddings`.
+
+    Raises:
+        RecallatkError: a file is absent, damaged, or does not fit the other, or there are no labels.
+    """
+    source, samples = name, Samples()
+    if ids is not None:
+        source = f"{name}, ids from {Path(ids).name}"
+        _check_file(Path(ids), source)
+        samples = Samples(ids=read_text(Path(ids), source, several=False).labels)
+    if labels is not None:
+        source = f"{name}, labels from {Path(labels).name}"
+        given = _read_labels(Path(labels), source, several=label_separator is not None, labels_required=labels_required)
+        samples = _with_labels_from(given, samples, source, here="among the ids")
+    elif labels_required:
+        raise RecallatkError(f"{name}: there are no labels; give a file of them (--{name}-labels)")
+    columns = (samples.labels, samples.ids, samples.positions, *samples.groups.values())
+    n = max((len(column) for column in columns if column is not None), default=0)
+    fields = _columns(samples, n, label_separator, source)
+    _check_lengths(fields, n, source, noun="rows")
+    return SampleSet(name=name, **fields)
 
 
 def save_embeddings(
@@ -151,17 +214,25 @@ def save_embeddings(
     return format_.write(path, embeddings, {} if metadata is None else metadata)
 
 
-def check_target(path: Path) -> Format:
+def check_target(path: Path, *, overwrite: bool = True) -> Format:
     """The format that a file to be written will have; call it before the work whose result goes there.
 
+    Args:
+        path: the file.
+        overwrite: whether a file that is there already may be replaced.
+
     Raises:
-        RecallatkError: the suffix is not one that is written, or the place is not writable.
+        RecallatkError: the suffix is not one that is written, the place is not writable, or a file is there already.
     """
     format_ = _format_of(path, FORMATS, "embeddings", str(path))
     if path.is_dir():
         raise RecallatkError(f"{path}: this is a folder; name a file")
     if not path.parent.is_dir():
         raise RecallatkError(f"{path}: there is no folder {path.parent}; make it first")
+    beside = [] if format_.side_file is None else [format_.side_file(path)]
+    there = next((file for file in (path, *beside) if file.exists()), None)
+    if there is not None and not overwrite:
+        raise RecallatkError(f"{there}: this file is there already; name another one, or use --overwrite")
     return format_
 
 
@@ -188,34 +259,41 @@ def _check_file(path: Path, where: str) -> None:
         raise RecallatkError(f"{where}: there is no file {path}")
 
 
-def _with_labels_from(path: Path, own: Samples, where: str, *, several: bool) -> Samples:
-    """The samples with the labels of another file, and its ids, groups and so on where it has them."""
-    where = f"{where}, labels from {path.name}"
+def _read_labels(path: Path, where: str, *, several: bool, labels_required: bool) -> Samples:
     read = _format_of(path, LABEL_FORMATS, "labels", where)
     _check_file(path, where)
     given: Samples = read(path, where, several=several)
-    if given.labels is None:
-        raise RecallatkError(f"{where}: no column is called label")
+    if given.labels is None and given.positions is None and labels_required:
+        found = [names[-1] for field, names in COLUMNS.items() if getattr(given, field) is not None]
+        raise RecallatkError(
+            f"{where}: no column is called label; the columns are {', '.join([*given.groups, *found]) or 'none'}"
+        )
+    return given
+
+
+def _with_labels_from(given: Samples, own: Samples, where: str, *, here: str = "among the embeddings") -> Samples:
+    """The samples with what another file says of them: labels, and ids, groups and so on where it has them."""
     if own.ids is not None and given.ids is not None:
         pairs = enumerate(zip(map(str, own.ids), map(str, given.ids), strict=False))
         for row, (ours, theirs) in pairs:
             if ours != theirs:
-                raise RecallatkError(f"{where}: row {row} is {ours!r} among the embeddings and {theirs!r} there")
+                raise RecallatkError(f"{where}: row {row} is {ours!r} {here} and {theirs!r} there")
     return dataclasses.replace(
         own,
-        labels=given.labels,
-        label_kind=given.label_kind,
+        labels=own.labels if given.labels is None else given.labels,
+        label_kind=own.label_kind if given.labels is None else given.label_kind,
         ids=own.ids if given.ids is None else given.ids,
         same=own.same if given.same is None else given.same,
         content=own.content if given.content is None else given.content,
+        positions=own.positions if given.positions is None else given.positions,
         groups={**own.groups, **given.groups},
         notes=own.notes + given.notes,
     )
 
 
-def _columns(samples: Samples, separator: str | None, name: str) -> dict[str, Any]:
-    """The arguments of EmbeddingSet."""
-    values = samples.labels
+def _columns(samples: Samples, n: int, separator: str | None, name: str) -> dict[str, Any]:
+    """The arguments of EmbeddingSet or SampleSet for n rows; without labels every row has none."""
+    values = [()] * n if samples.labels is None else samples.labels
     if separator is not None:
         if not separator:
             raise RecallatkError("label_separator is empty; give the text between two labels, such as ';'")
@@ -224,7 +302,7 @@ def _columns(samples: Samples, separator: str | None, name: str) -> dict[str, An
     labels, kind = as_labels(values, name, kind=samples.label_kind)
     columns = {column: _texts(getattr(samples, column), column, name) for column in ("ids", "same", "content")}
     groups = {column: _texts(group, column, name) for column, group in samples.groups.items()}
-    return {"labels": labels, "label_kind": kind, "groups": groups, **columns}
+    return {"labels": labels, "label_kind": kind, "groups": groups, "positions": samples.positions, **columns}
 
 
 def _split(label: Any, separator: str) -> Any:
@@ -245,15 +323,17 @@ def _texts(values: Any, column: str, name: str) -> tuple[str, ...] | None:
     return tuple(str(value) for value in listed)
 
 
-def _check_lengths(columns: Mapping[str, Any], n: int, name: str) -> None:
+def _check_lengths(columns: Mapping[str, Any], n: int, name: str, *, noun: str = "embedding rows") -> None:
     singles = {column: values for column, values in columns.items() if column not in ("groups", "label_kind")}
     for column, values in {**singles, **columns["groups"]}.items():
         if values is not None and len(values) != n:
-            raise RecallatkError(f"{name}: {len(values)} {column} for {n} embedding rows; there must be one for each")
+            raise RecallatkError(f"{name}: {len(values)} {column} for {n} {noun}; there must be one for each")
 
 
 def _take(values: Any, rows: Sequence[int]) -> Any:
     """These rows of a column, or of each of the groups."""
     if isinstance(values, dict):
         return {column: _take(group, rows) for column, group in values.items()}
+    if isinstance(values, np.ndarray):
+        return values[np.asarray(rows, dtype=np.int64)]
     return tuple(values[row] for row in rows) if isinstance(values, tuple) else values

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from recallatk.embeddings import parquet
 from recallatk.embeddings.samples import (
     NAMED,
+    POSITIONS,
     Samples,
     as_document,
     from_columns,
@@ -68,10 +69,13 @@ def write_npy(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any])
 
 
 def read_npz(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
-    """An archive of ours, or anybody's: `embeddings`, `labels`, `ids`, and groups as further arrays."""
+    """An archive of ours, or anybody's: `embeddings`, `labels`, `ids`, `positions`, and groups as further arrays."""
     with _numpy_file(name), zipfile.ZipFile(path) as archive:
         headers = _headers(archive)
     numeric = {key: shape for key, (shape, dtype) in headers.items() if dtype.kind in "fiu"}
+    has_positions = len(numeric.get(POSITIONS, ())) == 2
+    if has_positions:
+        del numeric[POSITIONS]
     matrices = any(len(shape) == 2 for shape in numeric.values())
     for key, (_, dtype) in headers.items():
         if dtype.hasobject and (key in NAMED or key == "embeddings" or not matrices):
@@ -80,23 +84,26 @@ def read_npz(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
     chosen = "embeddings" if "embeddings" in headers else pick_embeddings(numeric, "arrays", name)
     with _numpy_file(name), np.load(path, allow_pickle=False) as arrays:
         embeddings: npt.NDArray[Any] = arrays[chosen]
+        positions = arrays[POSITIONS] if has_positions else None
         columns, aside, document = {}, [], None
         for key, (shape, dtype) in headers.items():
             if key == "meta" and shape == () and dtype.kind == "U" and is_document(str(arrays[key])):
                 document = parse_document(str(arrays[key]), name)
             elif key in NAMED or (shape == embeddings.shape[:1] and dtype.kind in "iuU"):
                 columns[key] = arrays[key]
-            elif key != chosen:
+            elif key != chosen and not (has_positions and key == POSITIONS):
                 aside.append(key)
-    return embeddings, from_columns(columns, aside, document)
+    return embeddings, from_columns(columns, aside, document, positions)
 
 
 def write_npz(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any]) -> tuple[Path, ...]:
-    """The arrays `embeddings`, `ids` and `labels`; what they cannot say is JSON in the array `meta`."""
+    """The arrays `embeddings`, `ids`, `labels` and `positions`; what they cannot say is JSON in the array `meta`."""
     texts = {"ids": embeddings.ids, "labels": embeddings.labels}
     arrays: dict[str, Any] = {
         key: np.array(values, dtype=np.str_) for key, values in texts.items() if values and is_plain(values)
     }
+    if embeddings.positions is not None:
+        arrays[POSITIONS] = embeddings.positions
     arrays["meta"] = np.array(as_document(embeddings, metadata, written=arrays.keys()))
     with replacing(path) as temporary, temporary.open("wb") as stream:
         np.savez(stream, embeddings=embeddings.embeddings, **arrays)

@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from recallatk.embeddings import arrays, parquet
-from recallatk.embeddings.samples import Samples, from_columns, readable
+from recallatk.embeddings.samples import POSITION_COLUMNS, Samples, from_columns, readable
 from recallatk.types import RecallatkError
 
 
@@ -31,7 +33,7 @@ def read_text(path: Path, name: str, *, several: bool) -> Samples:
         if several:  # further empty lines say "no label"
             break
     if not several and "" in lines:
-        raise RecallatkError(f"{name}: line {lines.index('') + 1} is empty; every row needs a label")
+        raise RecallatkError(f"{name}: line {lines.index('') + 1} is empty; every row needs one")
     return Samples(labels=lines)
 
 
@@ -45,7 +47,7 @@ def read_json(path: Path, name: str, *, several: bool) -> Samples:
 
 
 def read_csv(path: Path, name: str, *, several: bool) -> Samples:
-    """A table with a header and a column `label`; `id` and groups are read if they are there."""
+    """A table with a header: `label`, `id`, `easting` and `northing`, and groups, as far as they are there."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     with readable(name, csv.Error), path.open(encoding="utf-8-sig", newline="") as stream:
         reader = csv.reader(stream, delimiter=delimiter, strict=True)
@@ -56,11 +58,22 @@ def read_csv(path: Path, name: str, *, several: bool) -> Samples:
     for number, row in lines:
         if len(row) != len(header):
             raise RecallatkError(f"{name}: line {number} has {len(row)} cells, the header has {len(header)}")
-    if "label" not in header and "labels" not in header:
-        raise RecallatkError(f"{name}: no column is called label; the columns are {', '.join(header) or 'none'}")
     if len(set(header)) != len(header):
         raise RecallatkError(f"{name}: two columns have one name ({', '.join(header)}); rename one")
-    return from_columns({column: [row[place] for _, row in lines] for place, column in enumerate(header)})
+    columns = {column: [row[place] for _, row in lines] for place, column in enumerate(header)}
+    positions = None
+    if columns.keys() >= set(POSITION_COLUMNS):
+        rows = zip(*(columns.pop(column) for column in POSITION_COLUMNS), strict=True)
+        positions = np.array([_point(cells, number, name) for cells, (number, _) in zip(rows, lines, strict=True)])
+    return from_columns(columns, positions=positions)
+
+
+def _point(cells: tuple[str, ...], number: int, name: str) -> list[float]:
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError as error:
+        wanted = " and ".join(POSITION_COLUMNS)
+        raise RecallatkError(f"{name}: line {number}: {wanted} are {cells!r}; write numbers, in metres") from error
 
 
 LABEL_FORMATS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from recallatk.embeddings.samples import (
     DOCUMENT_KEY,
     EMBEDDING_COLUMNS,
     NAMED,
+    POSITION_COLUMNS,
     Samples,
     as_document,
     from_columns,
@@ -65,7 +66,12 @@ def _parquet_file(path: Path, name: str) -> Iterator[Any]:
 
     # Without pre_buffer and with a small buffer, Arrow holds pages instead of the whole compressed file.
     options = {"pre_buffer": False, "buffer_size": 2**20, "page_checksum_verification": True}
-    with readable(name, pa.ArrowException), pq.ParquetFile(path, **options) as file:
+    # The stream is ours: Arrow would take some names for addresses, and refuses those that are no UTF-8.
+    with (
+        readable(name, pa.ArrowException),
+        path.open("rb") as stream,
+        pq.ParquetFile(stream, **options) as file,
+    ):
         twice = {column for column in file.schema_arrow.names if file.schema_arrow.names.count(column) > 1}
         if twice:
             raise RecallatkError(f"{name}: more than one column is called {min(twice)!r}; rename one")
@@ -110,8 +116,9 @@ def _matrix(file: Any, column: str, name: str) -> npt.NDArray[Any]:
 
 def _samples(file: Any, embedding_column: str | None, name: str) -> Samples:
     columns, aside = {}, []
+    positions = _positions(file, name)
     for field in file.schema_arrow:
-        if field.name == embedding_column:
+        if field.name == embedding_column or (positions is not None and field.name in POSITION_COLUMNS):
             continue
         if not _is_text_or_integer(field.type) and field.name not in NAMED:
             aside.append(field.name)
@@ -124,7 +131,24 @@ def _samples(file: Any, embedding_column: str | None, name: str) -> Samples:
         # In a group an empty text says "unknown".
         columns[field.name] = ["" if value is None else value for value in values] if cells.null_count else values
     text = (file.schema_arrow.metadata or {}).get(DOCUMENT_KEY.encode())
-    return from_columns(columns, aside, None if text is None else parse_document(text, name))
+    return from_columns(columns, aside, None if text is None else parse_document(text, name), positions)
+
+
+def _positions(file: Any, name: str) -> npt.NDArray[np.float64] | None:
+    """The columns `easting` and `northing`, if both are there and hold numbers."""
+    import pyarrow as pa
+
+    schema = file.schema_arrow
+    kinds = [schema.field(column).type for column in POSITION_COLUMNS if column in schema.names]
+    if len(kinds) < 2 or not all(pa.types.is_floating(kind) or pa.types.is_integer(kind) for kind in kinds):
+        return None
+    coordinates = []
+    for column in POSITION_COLUMNS:
+        cells = file.read(columns=[column]).column(column)
+        if cells.null_count:
+            raise _empty_cell(name, cells.to_pylist().index(None), column)
+        coordinates.append(cells.to_numpy().astype(np.float64))
+    return np.column_stack(coordinates)
 
 
 def _is_text_or_integer(kind: Any) -> bool:
@@ -151,19 +175,23 @@ def _write(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any], *,
         for field, (column, values) in fields.items()
         if values is not None and (column == "labels" or is_plain(values))
     }
-    taken = {*NAMED, *EMBEDDING_COLUMNS}
+    taken = {*NAMED, *EMBEDDING_COLUMNS, *POSITION_COLUMNS}
     groups = {
         column: pa.array(values, pa.string())
         for column, values in embeddings.groups.items()
         if column not in taken and is_plain([column]) and is_plain(values)
     }
-    columns = {fields[field][0]: values for field, values in held.items()} | groups
+    positions = [] if embeddings.positions is None else list(embeddings.positions.T)
+    coordinates = {
+        column: pa.array(values, pa.float64()) for column, values in zip(POSITION_COLUMNS, positions, strict=False)
+    }
+    columns = {fields[field][0]: values for field, values in held.items()} | groups | coordinates
     document = as_document(embeddings, metadata, written=held.keys(), groups=groups.keys())
     schema = pa.schema(
         [pa.field(column, values.type) for column, values in columns.items()], metadata={DOCUMENT_KEY: document}
     )
     if not with_embeddings:
-        with _writer(path, schema) as writer:
+        with path.open("wb") as stream, _writer(stream, schema) as writer:
             writer.write_table(pa.Table.from_arrays(list(columns.values()), schema=schema))
         return
     rows = embeddings.embeddings
@@ -171,7 +199,7 @@ def _write(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any], *,
     width = rows.shape[1]
     schema = schema.append(pa.field(EMBEDDING_COLUMNS[0], pa.list_(pa.from_numpy_dtype(native), width)))
     block_rows = max(1, BLOCK_BYTES // (width * rows.itemsize))
-    with _writer(path, schema) as writer:
+    with path.open("wb") as stream, _writer(stream, schema) as writer:
         for start in range(0, len(rows), block_rows):
             block = np.ascontiguousarray(rows[start : start + block_rows], dtype=native)
             vectors = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), width)
@@ -179,7 +207,7 @@ def _write(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any], *,
             writer.write_table(pa.Table.from_arrays([*others, vectors], schema=schema), row_group_size=len(block))
 
 
-def _writer(path: Path, schema: Any) -> Any:
+def _writer(stream: BinaryIO, schema: Any) -> Any:
     import pyarrow.parquet as pq
 
-    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)
+    return pq.ParquetWriter(stream, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)

@@ -11,12 +11,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+import numpy.typing as npt
+
 from recallatk.types import EmbeddingSet, LabelKind, RecallatkError
 
 EMBEDDING_COLUMNS = ("embedding", "embeddings", "vector")
 # Field of an EmbeddingSet -> the names of its column in a file, the first one that is there counts.
 COLUMNS = {"labels": ("labels", "label"), "ids": ("ids", "id"), "same": ("same",), "content": ("content",)}
 NAMED = frozenset(name for names in COLUMNS.values() for name in names)
+# A position in metres: one array of two columns where a file holds arrays, two columns where it is a table.
+POSITIONS = "positions"
+POSITION_COLUMNS = ("easting", "northing")
 DOCUMENT_KEY = "recallatk"
 DOCUMENT_FORMAT = 1
 
@@ -29,6 +35,7 @@ class Samples:
     ids: Sequence[Any] | None = None
     same: Sequence[Any] | None = None
     content: Sequence[Any] | None = None
+    positions: npt.NDArray[np.float64] | None = None
     groups: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     label_kind: LabelKind = "text"
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -36,7 +43,10 @@ class Samples:
 
 
 def from_columns(
-    columns: Mapping[str, Any], left_aside: Iterable[str] = (), document: Mapping[str, Any] | None = None
+    columns: Mapping[str, Any],
+    left_aside: Iterable[str] = (),
+    document: Mapping[str, Any] | None = None,
+    positions: Any = None,
 ) -> Samples:
     """Sort named columns into labels, ids, same, content and (everything else) groups.
 
@@ -44,6 +54,7 @@ def from_columns(
         columns: name -> one value a row.
         left_aside: names of columns that the reader could not use.
         document: our own JSON text, parsed; what it says comes before the columns.
+        positions: (n, 2) coordinates.
     """
     groups = dict(columns)
     aside = list(left_aside)
@@ -61,7 +72,7 @@ def from_columns(
     groups |= document.get("groups", {})
     notes = (f"columns left aside: {', '.join(map(repr, aside))}",) if aside else ()
     extra = {key: document[key] for key in ("label_kind", "metadata") if key in document}
-    return Samples(groups=groups, notes=notes, **fields, **extra)
+    return Samples(groups=groups, positions=positions, notes=notes, **fields, **extra)
 
 
 def as_document(
@@ -71,7 +82,10 @@ def as_document(
     written: Collection[str] = (),
     groups: Collection[str] = (),
 ) -> str:
-    """Our JSON text: all that is not `written` (fields) or in `groups` (columns) elsewhere in the file."""
+    """Our JSON text: all that is not `written` (fields) or in `groups` (columns) elsewhere in the file.
+
+    Positions are never in it: every format holds them as numbers.
+    """
     columns = {field: getattr(embeddings, field) for field in COLUMNS if field not in written}
     document = {
         DOCUMENT_KEY: DOCUMENT_FORMAT,
@@ -152,7 +166,7 @@ def readable(name: str, *errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, EOFError, *errors) as error:  # type: ignore[misc]  # mypy sees no class in errors
-        why = " ".join(str(error).split()) or type(error).__name__
+        why = " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
         raise RecallatkError(f"{name}: cannot be read, the file is damaged or of another kind ({why})") from error
 
 

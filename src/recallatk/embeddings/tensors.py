@@ -14,6 +14,7 @@ import numpy.typing as npt
 from recallatk.embeddings.samples import (
     DOCUMENT_KEY,
     NAMED,
+    POSITIONS,
     Samples,
     as_document,
     from_columns,
@@ -41,9 +42,12 @@ def read(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
             raise RecallatkError(
                 f"{name}: the tensor 'embeddings' is {slices['embeddings'].get_dtype()}; save it as float32"
             )
+        has_positions = len(shapes.get(POSITIONS, ())) == 2
+        positions = _read_tensor(path, file, POSITIONS) if has_positions else None
+        if has_positions:
+            del slices[POSITIONS], shapes[POSITIONS]
         chosen = pick_embeddings(shapes, "tensors", name)
-        is_half = slices[chosen].get_dtype() == "BF16"
-        embeddings = _read_bfloat16(path, chosen) if is_half else file.get_tensor(chosen)
+        embeddings = _read_tensor(path, file, chosen)
         columns, aside = {}, []
         for key, part in slices.items():
             if key in NAMED or (shapes.get(key) == embeddings.shape[:1] and part.get_dtype()[0] in "IU"):
@@ -56,11 +60,11 @@ def read(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
             if not isinstance(columns[key], list):
                 raise ValueError(f"{key} in the header is no JSON list")
         document = parse_document(header[DOCUMENT_KEY], name) if DOCUMENT_KEY in header else None
-    return embeddings, from_columns(columns, aside, document)
+    return embeddings, from_columns(columns, aside, document, positions)
 
 
 def write(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any]) -> tuple[Path, ...]:
-    """One tensor `embeddings`; JSON texts `ids`, `labels` and our own in the header."""
+    """The tensors `embeddings` and `positions`; JSON texts `ids`, `labels` and our own in the header."""
     library = import_extra("safetensors.numpy", "safetensors", PURPOSE)
     texts = {"ids": embeddings.ids, "labels": embeddings.labels}
     header = {key: json.dumps(values) for key, values in texts.items() if values is not None}
@@ -70,10 +74,19 @@ def write(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any]) -> 
             f"{path}: {len(embeddings)} ids and labels pass the 100 MB that the header of a .safetensors file may "
             "have; save as .parquet or .npz"
         )
+    arrays = {"embeddings": embeddings.embeddings, POSITIONS: embeddings.positions}
+    # The library writes the memory as it lies, whatever the strides.
+    tensors = {key: np.ascontiguousarray(array) for key, array in arrays.items() if array is not None}
     with replacing(path) as temporary:
-        # The library writes the memory as it lies, whatever the strides.
-        library.save_file({"embeddings": np.ascontiguousarray(embeddings.embeddings)}, temporary, metadata=header)
+        library.save_file(tensors, temporary, metadata=header)
     return (path,)
+
+
+def _read_tensor(path: Path, file: Any, key: str) -> npt.NDArray[Any]:
+    if file.get_slice(key).get_dtype() == "BF16":
+        return _read_bfloat16(path, key)
+    tensor: npt.NDArray[Any] = file.get_tensor(key)
+    return tensor
 
 
 def _read_bfloat16(path: Path, key: str) -> npt.NDArray[np.float32]:

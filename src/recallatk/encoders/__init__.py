@@ -6,7 +6,7 @@ import difflib
 import importlib
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from recallatk.types import RecallatkError
+from recallatk.types import ChoiceError
 
 if TYPE_CHECKING:
     from recallatk.types import Encoder
@@ -50,7 +50,8 @@ def load_encoder(spec: str) -> Encoder:
     argument, is called once and returns the encoder; anything else callable is the encoder.
 
     Raises:
-        RecallatkError: no such name, module or attribute, or what it names is not callable.
+        ChoiceError: no such name.
+        RecallatkError: no such module or attribute, or what it names is not callable.
 
     >>> load_encoder("pixels").name
     'pixels'
@@ -64,6 +65,6 @@ def load_encoder(spec: str) -> Encoder:
         return load_callable(spec)
     near = difflib.get_close_matches(spec, ENCODERS, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise RecallatkError(
+    raise ChoiceError(
         f"there is no encoder {spec!r}; {hint}choose one of {', '.join(ENCODERS)}, or name your own as module:attribute"
     )

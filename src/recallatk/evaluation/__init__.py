@@ -10,7 +10,7 @@ from recallatk import signature
 from recallatk.evaluation.caveats import find_row_caveats
 from recallatk.evaluation.task import NothingToEvaluateError, Task
 from recallatk.ranking import list_rows, rank, rank_scores, to_grid
-from recallatk.relevance import check_labels_agree
+from recallatk.relevance import check_labels_agree, side_names
 from recallatk.report import Provenance, Report
 from recallatk.types import (
     EmbeddingSet,
@@ -19,11 +19,14 @@ from recallatk.types import (
     RankedLists,
     RecallatkError,
     SampleSet,
+    as_ids,
     as_labels,
+    as_numbers,
     as_rows,
 )
+from recallatk.wording import counted
 
-__all__ = ["evaluate_embeddings", "evaluate_scores", "recall_at_k"]
+__all__ = ["NothingToEvaluateError", "evaluate_embeddings", "evaluate_scores", "recall_at_k"]
 
 
 def evaluate_embeddings(
@@ -60,15 +63,21 @@ def evaluate_embeddings(
     (1.0, 4, 1)
     """
     gallery = None if gallery is query else gallery
+    _check_sets(query, gallery, (EmbeddingSet,), "EmbeddingSet(embeddings, labels)")
     task = Task.of(query, gallery, protocol, qrels, metrics)
-    _check_sets(query, gallery or query)
-    grids = to_grid(*[side.embeddings for side in (query, gallery) if side is not None], similarity=task.similarity)
+    sets = [query.embeddings] if gallery is None else [query.embeddings, gallery.embeddings]
+    if sets[0].shape[1] != sets[-1].shape[1]:
+        names = side_names(query, gallery)
+        raise RecallatkError(
+            f"the {names[0]} embeddings have {counted(sets[0].shape[1], 'column')} and the {names[1]} embeddings "
+            f"{sets[-1].shape[1]}; the dimension must be the same, so encode both with one encoder"
+        )
+    grids = to_grid(*sets, similarity=task.similarity)
     blocks = rank(grids[0], grids[-1], task.relevance, depth=task.depth, backend=backend, memory=memory)
-    sides = [("g", gallery or query), ("q", query)]
     return task.report(
         blocks,
-        embedding_dim=int(query.embeddings.shape[1]),
-        system=signature.embedding_hash(sides),
+        embedding_dim=sets[0].shape[1],
+        system=signature.embedding_hash(task.sides, [sets[-1], sets[0]]),
         doubts=find_row_caveats(query, gallery),
         provenance=provenance,
     )
@@ -84,6 +93,7 @@ def evaluate_scores(
     metrics: Sequence[str] = (),
     memory: int | None = None,
     provenance: Provenance | None = None,
+    gallery_known: bool = True,
 ) -> Report:
     """Evaluate similarities that somebody else computed.
 
@@ -97,6 +107,8 @@ def evaluate_scores(
         metrics: as for `evaluate_embeddings`.
         memory: as for `evaluate_embeddings`.
         provenance: as for `evaluate_embeddings`.
+        gallery_known: whether `gallery` is the whole gallery; where it is only what lists and qrels name, the value
+            of chance is not known and left out.
 
     Raises:
         RecallatkError: as for `evaluate_embeddings`; a score that is NaN; a list that holds an item twice.
@@ -108,16 +120,24 @@ def evaluate_scores(
     0.75
     """
     gallery = None if gallery is query else gallery
+    _check_sets(query, gallery, (SampleSet, EmbeddingSet), "SampleSet(labels, ids)")
     task = Task.of(query, gallery, protocol, qrels, metrics)
     doubts: list[str] = []
     if isinstance(scores, RankedLists):
-        rows, doubts = list_rows(scores, query, gallery or query, task.protocol.ks)
+        rows, doubts = list_rows(scores, query, task.gallery)
         blocks = rank_scores(rows, task.relevance, depth=task.depth, memory=memory)
     else:
-        scores = as_rows(scores, "scores")
+        scores = as_numbers(scores, "scores")
         blocks = rank_scores(scores, task.relevance, depth=task.depth, memory=memory)
-    system = signature.score_hash(scores, query, gallery or query)
-    return task.report(blocks, embedding_dim=None, system=system, doubts=doubts, provenance=provenance)
+    system = signature.score_hash(scores, task.sides[1], task.sides[0])
+    return task.report(
+        blocks,
+        embedding_dim=None,
+        system=system,
+        doubts=doubts,
+        provenance=provenance,
+        gallery_known=gallery_known,
+    )
 
 
 def recall_at_k(
@@ -163,15 +183,16 @@ def recall_at_k(
     return dict(report)
 
 
-def _check_sets(query: EmbeddingSet, gallery: EmbeddingSet) -> None:
-    if query.embeddings.shape[1] != gallery.embeddings.shape[1]:
-        raise RecallatkError(
-            f"{query.name} embeddings have {query.embeddings.shape[1]} columns and {gallery.name} embeddings "
-            f"{gallery.embeddings.shape[1]}; the dimension must be the same, so encode both with one encoder"
-        )
+def _check_sets(query: Any, gallery: Any, kinds: tuple[type, ...], how: str) -> None:
+    for role, side in {"query": query, **({} if gallery is None else {"gallery": gallery})}.items():
+        if not isinstance(side, kinds):
+            raise RecallatkError(f"{role}: {type(side).__name__} is no {kinds[0].__name__}; make one: {how}")
 
 
-def _embedding_set(embeddings: Any, labels: Iterable[Any], identities: Iterable[Any] | None, name: str) -> EmbeddingSet:
+def _embedding_set(embeddings: Any, labels: Iterable[Any], ids: Iterable[Any] | None, name: str) -> EmbeddingSet:
     texts, kind = as_labels(labels, name)
-    same = None if identities is None else tuple(str(identity) for identity in identities)
-    return EmbeddingSet(embeddings, texts, same=same, label_kind=kind, name=name)
+    rows = as_rows(embeddings, name)
+    same = None if ids is None else as_ids(ids, name)
+    if same is not None and len(same) != len(rows):
+        raise RecallatkError(f"{name}: {len(same)} ids for {len(rows)} embedding rows; there must be one for each")
+    return EmbeddingSet(rows, texts, same=same, label_kind=kind, name=name)

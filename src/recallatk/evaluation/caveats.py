@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.types import EmbeddingSet, EvalProtocol, Samples, float32_blocks
+from recallatk.metrics import MetricName
+from recallatk.relevance import same_image_keys
+from recallatk.types import EmbeddingSet, EvalProtocol, Samples, each_label, float32_blocks
+from recallatk.wording import counted
 
 Counts = npt.NDArray[np.int64]
 
@@ -28,6 +32,9 @@ def find_caveats(
     counts: Mapping[str, Counts],
     kept: Counts,
     protocol: EvalProtocol,
+    names: Sequence[MetricName],
+    *,
+    gallery_known: bool = True,
 ) -> list[str]:
     """One line for each of: clipped k, queries that find themselves or a copy, an encoder that collapsed.
 
@@ -37,23 +44,47 @@ def find_caveats(
         counts: the columns of `Ranking` at the best positive of every query.
         kept: the rows of the evaluated queries.
         protocol: the protocol.
+        names: the metrics.
+        gallery_known: whether the gallery is more than what lists and qrels name; else nothing says what is left.
     """
     counts = {column: values[kept] for column, values in counts.items()}
     found = []
-    candidates = counts["n_candidates"]
-    for k in protocol.ks:
-        short = np.count_nonzero(candidates < k)
-        if short:
-            found.append(
-                f"recall@{k}: {short} of {len(kept)} queries have fewer than {k} gallery items left "
-                f"(as few as {candidates.min()}); all that are left were used"
-            )
+    for name in names:
+        found += _clipped(name, counts) if gallery_known else []
+        found += _truncated(name, counts)
     if gallery is None and protocol.exclude_self == "none":
         found.append("every query is in its own ranking and finds itself first (exclude_self=none)")
     if protocol.exclude_self != "content":
-        found += _equal_content(query, gallery or query)
+        found += _equal_content(query, gallery)
     found += _collapse(counts)
     return found
+
+
+def _clipped(name: MetricName, counts: Mapping[str, Counts]) -> list[str]:
+    """Whether the cutoff is beyond what is left of the gallery."""
+    candidates = counts["n_candidates"]
+    short = 0 if name.k is None else int(np.count_nonzero(candidates < name.k))
+    if not short:
+        return []
+    return [
+        f"{name}: {_share(short, len(candidates))} fewer than {name.k} gallery items left "
+        f"(as few as {candidates.min()}); all that are left were used"
+    ]
+
+
+def _truncated(name: MetricName, counts: Mapping[str, Counts]) -> list[str]:
+    """Whether ranked lists end before the metric stops looking; queries without any list are told of elsewhere."""
+    ranked, candidates = counts["n_ranked"], counts["n_candidates"]
+    looked_at = np.minimum(name.reach(counts["n_positives"]), candidates)
+    short = (ranked > 0) & (ranked < looked_at)
+    if not short.any():
+        return []
+    number = int(np.count_nonzero(short))
+    lists = "1 list is" if number == 1 else f"{number:,} lists are"
+    return [
+        f"{name}: {lists} truncated before the metric stops looking (the shortest holds "
+        f"{counted(int(ranked[short].min()), 'item')}); what a list does not hold is never found"
+    ]
 
 
 def _equal_rows(query: EmbeddingSet, gallery: EmbeddingSet) -> list[str]:
@@ -62,34 +93,40 @@ def _equal_rows(query: EmbeddingSet, gallery: EmbeddingSet) -> list[str]:
     if not equal:
         return []
     return [
-        f"{equal} of {len(query)} queries have an embedding equal to one in the gallery, and without ids nothing says "
+        f"{_share(equal, len(query))} an embedding equal to one in the gallery, and without ids nothing says "
         "whether it is the same image; give ids so that a query is left out of its own ranking"
     ]
 
 
-def _equal_content(query: Samples, gallery: Samples) -> list[str]:
+def _equal_content(query: Samples, gallery: Samples | None) -> list[str]:
     """Images with the same bytes under two identities: the query finds a copy of itself."""
-    if query.content is None or gallery.content is None:
+    other = query if gallery is None else gallery
+    if query.content is None or other.content is None:
         return []
-    by_content: dict[str, list[int]] = {}
-    for row, content in enumerate(gallery.content):
-        by_content.setdefault(content, []).append(row)
-    own, other = query.identity or query.row_ids, gallery.identity or gallery.row_ids
-    copies = [
-        (query.row_ids[row], gallery.row_ids[twin], query.labels[row] == gallery.labels[twin])
-        for row, content in enumerate(query.content)
-        for twin in by_content.get(content, ())
-        if own[row] != other[twin]
-    ]
-    if not copies:
+    own_keys, keys = same_image_keys(query, gallery, by="identity")
+    own_labels, labels = ([each_label(label) for label in side.labels] for side in (query, other))
+    # Counts of gallery rows by bytes, and of those that are the query itself: pairs may be too many to list.
+    equal, itself, alike, itself_alike = (
+        Counter(zip(other.content, *columns, strict=True)) for columns in ((), (keys,), (labels,), (keys, labels))
+    )
+    copied, unlike = [], 0
+    for row, (content, key, label) in enumerate(zip(query.content, own_keys, own_labels, strict=True)):
+        copies = equal[content,] - (itself[content, key] if key else 0)
+        if content and copies:
+            copied.append(row)
+            unlike += copies > alike[content, label] - (itself_alike[content, key, label] if key else 0)
+    if not copied:
         return []
-    queries = len({name for name, _, _ in copies})
-    name, twin, _ = min(copies)
-    unlike = len({name for name, _, same_label in copies if not same_label})
+    first = min(copied, key=lambda row: query.row_ids[row])
+    twin = min(
+        name
+        for name, content, key in zip(other.row_ids, other.content, keys, strict=True)
+        if content == query.content[first] and not (key and key == own_keys[first])
+    )
     other_label = f", {unlike} of them under another label" if unlike else ""
     return [
-        f"{queries} queries have a duplicate in the gallery, an image with identical bytes{other_label} "
-        f"(e.g. {name} and {twin}); leave such copies out with exclude_self=content"
+        f"{counted(len(copied), 'query has', 'queries have')} a duplicate in the gallery, an image with identical "
+        f"bytes{other_label} (e.g. {query.row_ids[first]} and {twin}); leave such copies out with exclude_self=content"
     ]
 
 
@@ -100,6 +137,10 @@ def _collapse(counts: Mapping[str, Counts]) -> list[str]:
     if collapsed < COLLAPSED_SHARE * len(negatives):
         return []
     return [
-        f"the encoder maps (nearly) everything to one point: for {collapsed} of {len(negatives)} queries every "
-        "negative is within 1e-6 of the best positive, so the number is that of chance"
+        f"for {collapsed} of {counted(len(negatives), 'query', 'queries')} every negative is as near as the best "
+        "positive (within 1e-6), as with an encoder that maps everything to one point: the number is that of chance"
     ]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {counted(whole, 'query', 'queries')} {'has' if part == 1 else 'have'}"

@@ -10,34 +10,35 @@ import numpy as np
 
 from recallatk import signature
 from recallatk.evaluation.tally import Tally
+from recallatk.relevance import cell_keys
 from recallatk.report import Provenance
-from recallatk.types import EvalProtocol, Qrels, Samples
+from recallatk.types import EvalProtocol, Qrels, each_label
 
 
 def full_hashes(
-    query: Samples,
-    gallery: Samples,
+    query: signature.Side,
+    gallery: signature.Side,
     protocol: EvalProtocol,
     tally: Tally,
     *,
-    alone: bool,
     qrels: Qrels | None,
     provenance: Provenance,
     system: str,
 ) -> dict[str, str]:
     """The full hashes behind the signature; what is unknown is absent."""
-    sides = [("g", gallery), ("q", query)]
+    sides = [gallery, query]
     counts = tally.counts
     ranks = np.where(counts["positives_tied"] > 0, counts["negatives_ahead"] + 1, 0)
-    order = sorted(range(len(query)), key=lambda row: query.row_ids[row].encode()) if query.ids else range(len(query))
+    order = query.order if query.samples.ids else range(len(query.samples))
     preprocessing = {"decode": provenance.decode, "encoder": provenance.preprocessing}
-    labels = [cell for _, side in sides for cell in signature.label_cells(side.labels)]
-    used = _columns_used(query, gallery, protocol, alone=alone, qrels=qrels)
+    labels = [each_label(label) for side in sides for label in side.samples.labels]
     hashes = {
         "img": signature.content_hash(sides),
-        "lab": signature.label_hash(sides),
-        "part": signature.relevance_hash(sides, [labels]),
-        "rel": signature.relevance_hash(sides, [labels, *used]),
+        "lab": signature.relevance_hash(sides, [labels]),
+        "labels": signature.label_hash(sides),
+        "rel": signature.relevance_hash(
+            sides, [labels, *_columns_used(query, gallery, protocol)], _values_used(query, gallery, protocol, qrels)
+        ),
         "emb": system,
         "res": signature.first_ranks_hash(ranks[list(order)]),
         "pre": None if provenance.preprocessing is None else signature.json_hash(preprocessing),
@@ -46,42 +47,61 @@ def full_hashes(
     return {name: value for name, value in hashes.items() if value is not None}
 
 
-def _columns_used(
-    query: Samples, gallery: Samples, protocol: EvalProtocol, *, alone: bool, qrels: Qrels | None
-) -> list[Sequence[Iterable[str]]]:
-    """All that relevance looked at beside labels, as columns over the gallery and the queries."""
-    sides = (gallery, query)
-    used: list[Sequence[Iterable[str]]] = []
-    if protocol.exclude_self == "id" and not alone and all(side.identity for side in sides):
-        used.append([(value,) for side in sides for value in side.identity or ()])
-    used += [[(cell,) for side in sides for cell in side.groups[c]] for c in protocol.ignore_columns if c != "label"]
+Columns = list[Sequence[Iterable[str]]]
+
+
+def _columns_used(query: signature.Side, gallery: signature.Side, protocol: EvalProtocol) -> Columns:
+    """The columns that relevance compared beside labels, over the gallery and the queries."""
+    sides = (gallery.samples, query.samples)
+    columns: list[list[Sequence[str] | None]] = []
+    if protocol.exclude_self == "id":
+        columns.append([side.identity for side in sides])
+    if protocol.exclude_self == "content":
+        columns.append([side.content for side in sides])
+    columns += [[side.groups[column] for side in sides] for column in protocol.ignore_columns if column != "label"]
+    return [[cell_keys(cell) for cells in column for cell in cells or ()] for column in columns if all(column)]
+
+
+def _values_used(
+    query: signature.Side, gallery: signature.Side, protocol: EvalProtocol, qrels: Qrels | None
+) -> Columns:
+    """Positions and judged pairs that relevance looked at, over the gallery and the queries."""
+    used: Columns = []
     if protocol.relevance == "radius":
+        sides = (gallery.samples, query.samples)
         points = [point for side in sides for point in ([] if side.positions is None else side.positions)]
         used.append([(point.astype("<f8").tobytes().hex(),) for point in points])
     if qrels is not None:
-        used.append([*[()] * len(gallery), *signature.qrels_cells(qrels, query.row_ids)])
+        used.append([*[()] * len(gallery.samples), *signature.qrels_cells(qrels, query.samples.row_ids)])
     return used
 
 
 def sign(
-    protocol: EvalProtocol, hashes: dict[str, str], evaluated: int, n_gallery: int, num_labels: int
+    protocol: EvalProtocol,
+    hashes: dict[str, str],
+    evaluated: int,
+    n_gallery: int,
+    num_labels: int,
+    *,
+    from_scores: bool = False,
 ) -> signature.Signature:
-    """Every part in its place."""
+    """Every part in its place; of somebody else's scores nobody knows the similarity."""
     fields = [field for field in dataclasses.fields(protocol) if "part" in field.metadata]
     parts = {field.metadata["part"]: str(getattr(protocol, field.name)) for field in fields}
-    short = {name: value[: signature.SHORT] for name, value in hashes.items()}
+    short = {name: value[: signature.SHORT] for name, value in hashes.items() if name != "w"}
     return signature.Signature.of(
         {
             **parts,
+            **({"sim": None} if from_scores else {}),
             "k": ",".join(map(str, protocol.ks)),
             "rel": f"{protocol.relevance_rule}-{short['rel']}",
             "n": str(evaluated),
             "g": str(n_gallery),
             "c": str(num_labels) if num_labels else None,
             "img": short.get("img"),
-            "lab": short["part"],
+            "lab": short["lab"],
             "pre": short.get("pre"),
-            "w": short.get("w"),
+            "w": signature.short_fingerprint(hashes["w"]) if "w" in hashes else None,
             "emb": short["emb"],
             "ci": "none",
             "v": version("recallatk"),

@@ -28,7 +28,7 @@ class Tally:
 
 
 _LEVEL_COUNTS = ("negatives_ahead", "negatives_tied", "positives_tied")
-_QUERY_COUNTS = ("best_positive", "near_above", "near_below", "n_positives", "n_candidates")
+_QUERY_COUNTS = ("best_positive", "near_above", "near_below", "n_positives", "n_candidates", "n_ranked")
 
 
 def fold(blocks: Iterable[Ranking], names: Sequence[MetricName], n: int) -> Tally:
@@ -37,8 +37,7 @@ def fold(blocks: Iterable[Ranking], names: Sequence[MetricName], n: int) -> Tall
     values = {(str(name), ties): np.zeros(n) for name in names for ties in TIE_RULES}
     similarity = np.full(n, np.nan)
     for block in blocks:
-        positive = block.n_positives > 0
-        similarity[block.queries] = np.where(positive, block.at_best(block.similarity), np.nan)
+        similarity[block.queries] = np.where(np.diff(block.starts) > 0, block.at_best(block.similarity), np.nan)
         for column in _LEVEL_COUNTS:
             counts[column][block.queries] = block.at_best(getattr(block, column))
         for column in _QUERY_COUNTS:
@@ -50,9 +49,15 @@ def fold(blocks: Iterable[Ranking], names: Sequence[MetricName], n: int) -> Tall
 
 
 def summarise(
-    name: MetricName, columns: Tally, kept: npt.NDArray[np.int64], labels: Sequence[Label], protocol: EvalProtocol
+    name: MetricName,
+    columns: Tally,
+    kept: npt.NDArray[np.int64],
+    labels: Sequence[Label],
+    protocol: EvalProtocol,
+    *,
+    gallery_known: bool = True,
 ) -> Value:
-    """One metric over the evaluated queries, with what other tie rules would give."""
+    """One metric over the evaluated queries, with what other tie rules and, in a known gallery, chance would give."""
     per_query = {ties: columns.values[str(name), ties][kept] for ties in TIE_RULES}
     means = {ties: mean_value(values, labels, average=protocol.average) for ties, values in per_query.items()}
     value = Value(means[protocol.ties], len(kept), means["pessimistic"], means["optimistic"])
@@ -64,7 +69,7 @@ def summarise(
         hits=math.fsum(per_query[protocol.ties]),
         hits_min=int(per_query["pessimistic"].sum()),
         hits_max=int(per_query["optimistic"].sum()),
-        chance=mean_value(chance, labels, average=protocol.average),
+        chance=mean_value(chance, labels, average=protocol.average) if gallery_known else None,
     )
 
 
@@ -104,7 +109,7 @@ def query_rows(
         "label": query.labels,
         **{f"group.{column}": values for column, values in query.groups.items()},
         "has_positive": found,
-        **{column: columns.counts[column] for column in (*_LEVEL_COUNTS, *_QUERY_COUNTS[1:])},
+        **{column: columns.counts[column] for column in (*_LEVEL_COUNTS, *_QUERY_COUNTS[1:-1])},
         "best_positive": tuple(ids[row] if row >= 0 else None for row in best.tolist()),
         "similarity": columns.similarity,
         **{str(name): np.where(evaluated, columns.values[str(name), protocol.ties], np.nan) for name in names},

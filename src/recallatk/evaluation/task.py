@@ -16,7 +16,8 @@ from recallatk.metrics import MetricName, parse_metric
 from recallatk.ranking import Depth, Ranking
 from recallatk.relevance import Relevance, build_relevance
 from recallatk.report import Provenance, Report, WithoutPositive
-from recallatk.types import EvalProtocol, Label, Qrels, RecallatkError, Samples, Similarity
+from recallatk.types import EvalProtocol, Label, Qrels, RecallatkError, Samples, Similarity, each_label
+from recallatk.wording import counted, one_line
 
 
 class NothingToEvaluateError(RecallatkError):
@@ -30,6 +31,7 @@ class Task:
     query: Samples
     gallery: Samples
     alone: bool
+    sides: tuple[signature.Side, signature.Side]
     protocol: EvalProtocol
     names: tuple[MetricName, ...]
     relevance: Relevance
@@ -47,12 +49,17 @@ class Task:
         """Check that everything fits; several labels a sample make `relevance="label"` mean "labels"."""
         protocol = protocol or EvalProtocol()
         other = query if gallery is None else gallery
+        if not len(query):
+            raise NothingToEvaluateError("there are no queries; give at least one")
+        if not len(other):
+            raise NothingToEvaluateError("the gallery is empty; give at least one gallery item")
         several = any(isinstance(label, tuple) and label for label in (*query.labels, *other.labels))
         if several and protocol.relevance == "label":
             protocol = dataclasses.replace(protocol, relevance="labels")
         names = metric_names(protocol, metrics)
         relevance = build_relevance(query, gallery, protocol, qrels=qrels)
-        return cls(query, other, gallery is None, protocol, names, relevance, qrels)
+        sides = (signature.Side("g", other), signature.Side("q", query))
+        return cls(query, other, gallery is None, sides, protocol, names, relevance, qrels)
 
     @property
     def similarity(self) -> Similarity:
@@ -72,6 +79,7 @@ class Task:
         system: str,
         doubts: Sequence[str],
         provenance: Provenance | None,
+        gallery_known: bool = True,
     ) -> Report:
         """Fold the ranking into the report."""
         provenance = provenance or Provenance()
@@ -82,23 +90,31 @@ class Task:
         kept = np.arange(len(query)) if protocol.no_positive == "miss" else np.flatnonzero(found)
         if not found.any():
             reasons = "; ".join(f"{group.reason}: {group.count}, e.g. {group.example!r}" for group in without_positive)
-            raise NothingToEvaluateError(f"none of the {len(query)} queries has a positive in the gallery ({reasons})")
+            noticed = (*provenance.warnings, *self.relevance.doubts, *doubts)
+            raise NothingToEvaluateError(
+                one_line(
+                    f"none of the {counted(len(query), 'query', 'queries')} has a positive in the gallery ({reasons})"
+                    + "".join(f"; {line}" for line in noticed)
+                )
+            )
         labels = tuple(query.labels[row] for row in kept)
+        if protocol.average == "macro" and not any(labels):
+            raise RecallatkError(
+                "average=macro is a mean over labels, and no evaluated query has one; use average=micro"
+            )
+        gallery_side, query_side = self.sides
         hashes = full_hashes(
-            query,
-            self.gallery,
-            protocol,
-            columns,
-            alone=self.alone,
-            qrels=self.qrels,
-            provenance=provenance,
-            system=system,
+            query_side, gallery_side, protocol, columns, qrels=self.qrels, provenance=provenance, system=system
         )
-        num_labels = len({one for cell in signature.label_cells((*query.labels, *self.gallery.labels)) for one in cell})
-        caveats = find_caveats(query, None if self.alone else self.gallery, columns.counts, kept, protocol)
+        num_labels = len({one for label in (*query.labels, *self.gallery.labels) for one in each_label(label)})
+        gallery = None if self.alone else self.gallery
+        caveats = find_caveats(query, gallery, columns.counts, kept, protocol, names, gallery_known=gallery_known)
+        values = {
+            str(name): summarise(name, columns, kept, labels, protocol, gallery_known=gallery_known) for name in names
+        }
         return Report(
             protocol=protocol,
-            values_by_metric={str(name): summarise(name, columns, kept, labels, protocol) for name in names},
+            values_by_metric=values,
             num_queries=len(query),
             num_gallery=len(self.gallery),
             num_labels=num_labels,
@@ -107,7 +123,9 @@ class Task:
             tied_queries=count_tied(names, columns, kept),
             near_tied_queries=count_near_tied(columns, kept, protocol.ks),
             warnings=(*provenance.warnings, *self.relevance.doubts, *doubts, *caveats),
-            signature=sign(protocol, hashes, len(kept), len(self.gallery), num_labels),
+            signature=sign(
+                protocol, hashes, len(kept), len(self.gallery), num_labels, from_scores=embedding_dim is None
+            ),
             hashes=hashes,
             provenance=provenance,
             queries=query_rows(query, self.gallery, columns, names, protocol),
@@ -131,11 +149,13 @@ def explain(
         reason = "it has no label" if unlabelled else relevance.why_no_positive(row)
         groups.setdefault(reason, []).append(row)
     if groups and protocol.no_positive == "error":
-        labels = sorted({str(query.labels[row]) for row in rows.tolist()})
+        labels = sorted({_label_text(query.labels[row]) for row in rows.tolist()} - {""})
         shown = ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
         raise RecallatkError(
-            f"{len(rows)} queries have no positive (no_positive=error), e.g. {ids[rows[0]]!r}: {next(iter(groups))}; "
-            f"their labels: {shown}"
+            one_line(
+                f"{counted(len(rows), 'query has', 'queries have')} no positive (no_positive=error), "
+                f"e.g. {ids[rows[0]]!r}: {next(iter(groups))}" + (f"; their labels: {shown}" if shown else "")
+            )
         )
     described = []
     for reason, members in sorted(groups.items()):
@@ -145,4 +165,4 @@ def explain(
 
 
 def _label_text(label: Label) -> str:
-    return label if isinstance(label, str) else ", ".join(label)
+    return ", ".join(each_label(label))

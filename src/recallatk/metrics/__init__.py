@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Literal
+
+import numpy as np
 
 from recallatk.metrics.average_precision import (
     average_precision,
@@ -24,9 +27,9 @@ from recallatk.metrics.found import (
     set_recall_at_k,
 )
 from recallatk.metrics.gain import ndcg
-from recallatk.metrics.levels import Values
+from recallatk.metrics.levels import Counts, Values
 from recallatk.ranking import Depth, Ranking
-from recallatk.types import Average, ChoiceError, Label, Ties
+from recallatk.types import LARGEST_K, Average, ChoiceError, Label, Ties, each_label
 
 __all__ = ["METRICS", "Metric", "MetricName", "Values", "chance_of_hit", "mean_value", "parse_metric"]
 
@@ -39,12 +42,15 @@ class Metric:
         compute: ranking block, cutoff k (0: none) and tie rule -> one value in 0..1 a query; 0 for a query without a
             positive.
         depth: how deep the ranking must be.
+        reach: how deep a rank can matter: "k" to the cutoff (everywhere without one), "r" to the number of positives,
+            "all" everywhere.
         cutoff: whether a cutoff follows the name, as in `recall@10`: always, never, or maybe (none: no cutoff).
         summary: one line for lists.
     """
 
     compute: Callable[[Ranking, int, Ties], Values]
     depth: Depth
+    reach: Literal["k", "r", "all"]
     cutoff: Literal["always", "maybe", "never"]
     summary: str
 
@@ -68,6 +74,13 @@ class MetricName:
         """The row of METRICS."""
         return METRICS[self.name]
 
+    def reach(self, n_positives: Counts) -> Counts:
+        """The rank from which on nothing changes this metric, for each query."""
+        if self.metric.reach == "r":
+            return n_positives
+        deepest = self.k if self.metric.reach == "k" and self.k else np.iinfo(np.int64).max
+        return np.full(len(n_positives), deepest)
+
     def values(self, ranking: Ranking, *, ties: Ties) -> Values:
         """One value a query of the block."""
         return self.metric.compute(ranking, self.k or 0, ties)
@@ -81,7 +94,7 @@ def parse_metric(text: str) -> MetricName:
     """
     name, at, cutoff = text.partition("@")
     if name not in METRICS:
-        near = difflib.get_close_matches(name, METRICS, n=1)
+        near = difflib.get_close_matches(name.lower(), METRICS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ChoiceError(f"there is no metric {name!r}; {hint}the metrics are: {', '.join(METRICS)}")
     wanted = METRICS[name].cutoff
@@ -89,26 +102,29 @@ def parse_metric(text: str) -> MetricName:
         return MetricName(name)
     if wanted == "never":
         raise ChoiceError(f"{text!r}: {name} takes no cutoff; write {name!r}")
-    if not (cutoff.isascii() and cutoff.isdigit() and int(cutoff) > 0):
+    digits = cutoff.lstrip("0")
+    if not re.fullmatch("[1-9][0-9]*", digits):
         raise ChoiceError(f"{text!r}: {name} needs a cutoff k of at least 1, as in '{name}@10'")
-    return MetricName(name, int(cutoff))
+    if len(digits) > len(str(LARGEST_K)) or int(digits) > LARGEST_K:
+        raise ChoiceError(f"{text!r} is too large; the largest cutoff is {LARGEST_K}")
+    return MetricName(name, int(digits))
 
 
 METRICS: dict[str, Metric] = {
-    "recall": Metric(hit_at_k, "first", "always", "hit rate: at least one positive among the first k"),
-    "cmc": Metric(hit_at_k, "first", "always", "recall@k under its name in re-identification (rank-k)"),
-    "set_recall": Metric(set_recall_at_k, "all", "always", "share of the positives that are among the first k"),
-    "capped_recall": Metric(capped_recall_at_k, "all", "always", "positives among the first k, divided by min(k, R)"),
-    "precision": Metric(precision_at_k, "all", "always", "positives among the first k, divided by k"),
-    "r_precision": Metric(r_precision, "all", "never", "precision at R, the number of positives"),
-    "map": Metric(average_precision, "all", "maybe", "average precision (step form), divided by R, also at a cutoff"),
-    "map_capped": Metric(capped_average_precision, "all", "always", "map@k divided by min(k, R)"),
-    "map_trapezoid": Metric(trapezoid_average_precision, "all", "never", "average precision by the trapezoid rule"),
-    "map_r": Metric(average_precision_at_r, "all", "never", "MAP@R: average precision within the first R"),
-    "mrr": Metric(reciprocal_rank, "first", "never", "one over the rank of the first positive"),
-    "ndcg": Metric(ndcg, "all", "maybe", "discounted gain of the grades, divided by that of the best order"),
-    "minp": Metric(inverse_negative_penalty, "all", "never", "R divided by the rank of the last positive"),
-    "mp": Metric(revisited_precision_at_k, "all", "always", "precision at k, or at the last positive before k"),
+    "recall": Metric(hit_at_k, "first", "k", "always", "hit rate: at least one positive among the first k"),
+    "cmc": Metric(hit_at_k, "first", "k", "always", "recall@k under its name in re-identification (rank-k)"),
+    "set_recall": Metric(set_recall_at_k, "all", "k", "always", "share of the positives that are among the first k"),
+    "capped_recall": Metric(capped_recall_at_k, "all", "k", "always", "positives among the first k, by min(k, R)"),
+    "precision": Metric(precision_at_k, "all", "k", "always", "positives among the first k, divided by k"),
+    "r_precision": Metric(r_precision, "all", "r", "never", "precision at R, the number of positives"),
+    "map": Metric(average_precision, "all", "k", "maybe", "average precision (step form); the divisor is R"),
+    "map_capped": Metric(capped_average_precision, "all", "k", "always", "map@k divided by min(k, R)"),
+    "map_trapezoid": Metric(trapezoid_average_precision, "all", "all", "never", "average precision, trapezoid rule"),
+    "map_r": Metric(average_precision_at_r, "all", "r", "never", "MAP@R: average precision within the first R"),
+    "mrr": Metric(reciprocal_rank, "first", "all", "never", "one over the rank of the first positive"),
+    "ndcg": Metric(ndcg, "all", "k", "maybe", "discounted gain of the grades, divided by that of the best order"),
+    "minp": Metric(inverse_negative_penalty, "all", "all", "never", "R divided by the rank of the last positive"),
+    "mp": Metric(revisited_precision_at_k, "all", "k", "always", "precision at k, or at the last positive before k"),
 }
 
 
@@ -125,10 +141,6 @@ def mean_value(values: Sequence[float] | Values, labels: Sequence[Label], *, ave
         return math.fsum(values) / len(values)
     by_label: dict[str, list[float]] = {}
     for value, label in zip(values, labels, strict=True):
-        for one in _each(label):
+        for one in each_label(label):
             by_label.setdefault(one, []).append(float(value))
     return math.fsum(math.fsum(group) / len(group) for group in by_label.values()) / len(by_label)
-
-
-def _each(label: Label) -> tuple[str, ...]:
-    return (label,) if isinstance(label, str) else label

@@ -13,7 +13,7 @@ from recallatk.types import Ties
 
 
 def hit_at_k(ranking: Ranking, k: int, ties: Ties) -> Values:
-    """recall@k, the hit rate: 1 if at least one positive is among the first k gallery items, else 0.
+    """recall@k or cmc@k, the hit rate: 1 if at least one positive is among the first k gallery items, else 0.
 
     The Recall@K of metric learning, place recognition and image-text retrieval; success@k of trec_eval; CMC rank-k of
     re-identification. K larger than what is left of the gallery means all of it.

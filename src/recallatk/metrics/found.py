@@ -56,7 +56,7 @@ def revisited_precision_at_k(ranking: Ranking, k: int, ties: Ties) -> Values:
         share = chances[early].sum()
         n = ranking.n_positives[query]
         # Where the last positive comes by rank k all of them are found; what is left of `found` belongs to the rest.
-        values[query] = n * np.sum(chances[early] / ranks[early]) + (found[query] - n * share) / k
+        values[query] = np.sum(chances[early] * n / ranks[early]) + (found[query] - n * share) / k
     return values
 
 
@@ -69,7 +69,7 @@ def inverse_negative_penalty(ranking: Ranking, _k: int, ties: Ties) -> Values:
     """
     values = np.zeros(len(ranking))
     for query, ranks, chances in last_ranks(ranking, ties):
-        values[query] = ranking.n_positives[query] * np.sum(chances / ranks)
+        values[query] = np.sum(chances * ranking.n_positives[query] / ranks)
     return values
 
 
@@ -82,7 +82,7 @@ def last_ranks(ranking: Ranking, ties: Ties) -> list[tuple[int, Values, Values]]
     for query in np.flatnonzero(complete).tolist():
         last = ranking.starts[query + 1] - 1
         before, positives = int(levels.before[last]), int(levels.positives[last])
-        size = int(levels.size[last])
+        size = positives + int(levels.negatives[last])
         if ties == "expected" and positives < size:
             place = np.arange(size, positives - 1, -1, dtype=np.float64)
             # P(j - 1) = P(j) (j - p) / (j - 1), from P(T) = p / T.

@@ -17,36 +17,41 @@ def ndcg(ranking: Ranking, k: int, ties: Ties) -> Values:
     Najork, ECIR 2008); with negatives first and the least grades first, or with the greatest grades first.
     """
     cut = k or np.iinfo(np.int64).max
-    ideal = _ideal(ranking)
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(ranking.n_positives)])
-    values = np.zeros(len(ranking))
+    ideal_owners = np.repeat(np.arange(len(ranking)), ranking.n_positives)
+    ideal = _sums(ideal_owners, _places(ranking.n_positives), _or_ones(ranking.ideal_gains, ideal_owners), cut, ranking)
     levels = Levels.of(ranking)
-    gain_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(levels.positives)])
-    gains = np.ones(int(gain_starts[-1]), np.int64) if ranking.gains is None else ranking.gains
-    for query in np.flatnonzero(np.diff(ranking.starts)).tolist():
-        gained = sum(
-            _level_gain(levels, level, gains[gain_starts[level] : gain_starts[level + 1]], cut, ties)
-            for level in range(ranking.starts[query], ranking.starts[query + 1])
-        )
-        values[query] = gained / _discounted(ideal[starts[query] : starts[query + 1]], 0, cut)
-    return values
+    gains = _or_ones(ranking.gains, np.repeat(levels.owners, levels.positives)).astype(np.float64)
+    starts = np.cumsum(levels.positives) - levels.positives
+    behind = levels.negatives if ties == "pessimistic" else np.zeros_like(levels.negatives)
+    places = _places(levels.positives)
+    if ties == "pessimistic":  # the least grades of a level first
+        gains = gains[np.repeat(2 * starts + levels.positives, levels.positives) - 1 - np.arange(len(gains))]
+    if ties == "expected" and len(gains):
+        mean = np.add.reduceat(gains, starts) / levels.size
+        gains = np.repeat(mean, levels.positives)
+    mixed = (levels.negatives > 0) & (ties == "expected")
+    plain = np.repeat(~mixed, levels.positives)
+    owners = np.repeat(levels.owners, levels.positives)[plain]
+    ranks = (np.repeat(levels.before + behind, levels.positives) + places)[plain]
+    gained = _sums(owners, ranks, gains[plain], cut, ranking)
+    for level in np.flatnonzero(mixed).tolist():
+        before = int(levels.before[level])
+        count = max(0, min(int(levels.size[level]), cut - before))
+        gained[levels.owners[level]] += mean[level] * np.sum(1 / np.log2(before + 1 + np.arange(1, count + 1)))
+    return np.minimum(gained / np.where(ideal > 0, ideal, 1.0), 1.0)  # a sum in another order may err by a last digit
 
 
-def _ideal(ranking: Ranking) -> Counts:
-    if ranking.ideal_gains is not None:
-        return ranking.ideal_gains
-    return np.ones(int(ranking.n_positives.sum()), np.int64)
+def _places(counts: Counts) -> Counts:
+    """1, 2, ... for each run of so many."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + 1
 
 
-def _level_gain(levels: Levels, level: int, gains: Counts, cut: int, ties: Ties) -> float:
-    before, negatives, size = int(levels.before[level]), int(levels.negatives[level]), int(levels.size[level])
-    if ties == "pessimistic":
-        return _discounted(gains[::-1], before + negatives, cut)
-    if ties == "optimistic" or size == 1:
-        return _discounted(gains, before, cut)
-    return _discounted(np.full(size, gains.sum() / size), before, cut)
+def _or_ones(gains: Counts | None, like: Counts) -> Counts:
+    return np.ones(len(like), np.int64) if gains is None else gains
 
 
-def _discounted(gains: Counts | Values, before: int, cut: int) -> float:
-    places = min(len(gains), max(cut - before, 0))
-    return float(np.sum(gains[:places] / np.log2(np.arange(before + 2, before + places + 2))))
+def _sums(owners: Counts, ranks: Counts, gains: Counts | Values, cut: int, ranking: Ranking) -> Values:
+    """The discounted gains up to the cutoff of each query."""
+    terms = np.where(ranks <= cut, gains / np.log2(ranks + 1.0), 0.0)
+    sums: Values = np.bincount(owners, weights=terms, minlength=len(ranking)).astype(np.float64)
+    return sums

@@ -57,7 +57,7 @@ def found_at(ranking: Ranking, k: Counts | int, ties: Ties) -> Values:
     elif ties == "optimistic":
         found = np.minimum(places, levels.positives).astype(np.float64)
     else:
-        # At most one level of a query is cut by k; the others are whole numbers, so this is rounded once.
+        # At most one level of a query is cut by k; the others are whole numbers, so the sum is rounded twice.
         found = places * levels.positives / levels.size
     return _by_query(levels.owners, found, len(ranking))
 
@@ -87,7 +87,8 @@ def sum_over_positives(ranking: Ranking, term: Term, ties: Ties, cut: Counts | N
 
 
 def _mixed_term(levels: Levels, level: int, term: Term, limit: int) -> float:
-    before, positives, size = int(levels.before[level]), int(levels.positives[level]), int(levels.size[level])
+    before, positives = int(levels.before[level]), int(levels.positives[level])
+    size = positives + int(levels.negatives[level])
     place = np.arange(1, min(size, max(limit - before, 0)) + 1, dtype=np.float64)
     found = levels.positives_before[level] + 1 + (place - 1) * (positives - 1) / (size - 1)
     return float(np.sum(term(before + place, found))) * positives / size

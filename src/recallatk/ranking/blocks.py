@@ -26,16 +26,18 @@ class Block:
     def within(cls, memory: int, dim: int) -> Block:
         """The largest block, up to the default size, whose working memory stays within `memory` bytes.
 
+        Pairs get at most half of it, the tile the rest.
+
         Raises:
             RecallatkError: not even the smallest block does.
         """
-        block = cls()
+        least = cls(1, 1024, 32)
+        if least.bytes(dim) > memory:
+            raise RecallatkError(f"memory={memory} bytes is too little to rank with; give at least {least.bytes(dim)}")
+        block = cls(pairs=max(least.pairs, min(cls.pairs, memory // 2 // BYTES_A_PAIR)))
         while block.bytes(dim) > memory:
-            block = cls(max(block.queries // 2, 1), max(block.pairs // 2, 1024), max(block.gallery // 2, 32))
-            if block == cls(1, 1024, 32) and block.bytes(dim) > memory:
-                raise RecallatkError(
-                    f"memory={memory} bytes is too little to rank with; give at least {block.bytes(dim)}"
-                )
+            queries, gallery = max(block.queries // 2, least.queries), max(block.gallery // 2, least.gallery)
+            block = cls(queries, block.pairs, gallery)
         return block
 
     def bytes(self, dim: int) -> int:

@@ -54,7 +54,8 @@ def count_block(queries: slice, source: Source, judged: Judgements, *, depth: De
     owners, similarity, positives = owners[order], similarity[order], judged.positive_rows[order]
 
     first_of_query = np.diff(owners, prepend=-1) > 0
-    is_level = first_of_query | (np.diff(similarity, prepend=np.inf) != 0)
+    is_level = first_of_query.copy()
+    is_level[1:] |= similarity[1:] != similarity[:-1]
     level_at = np.flatnonzero(is_level)
     positives_tied = np.diff(level_at, append=len(similarity))
     best_positive = np.full(n, -1, dtype=np.int64)
@@ -69,6 +70,7 @@ def count_block(queries: slice, source: Source, judged: Judgements, *, depth: De
     starts = np.searchsorted(owners[level_at], np.arange(n + 1))
 
     ahead, tied, near_above, near_below = _count_negatives(source, judged, starts, similarity[level_at])
+    n_candidates = source.n_gallery - np.diff(judged.ignored_starts)
     return Ranking(
         queries=queries,
         starts=starts,
@@ -80,7 +82,8 @@ def count_block(queries: slice, source: Source, judged: Judgements, *, depth: De
         near_above=near_above,
         near_below=near_below,
         n_positives=np.diff(judged.positive_starts),
-        n_candidates=source.n_gallery - np.diff(judged.ignored_starts),
+        n_candidates=n_candidates,
+        n_ranked=n_candidates,
         gains=gains,
         ideal_gains=ideal_gains,
     )
@@ -115,7 +118,7 @@ def _count_negatives(
 
     for start, part in source.tiles():
         first, last = np.searchsorted(no_negatives[0], [start, start + part.shape[1]])
-        part[no_negatives[1][first:last], no_negatives[0][first:last] - start] = -np.inf
+        part[no_negatives[1][first:last], no_negatives[0][first:last] - start] = np.nan  # no comparison holds
         against = part if len(ranked) == n else part[ranked]
         above = np.count_nonzero(against > best, axis=1)
         level = np.count_nonzero(against >= best, axis=1)

@@ -35,6 +35,7 @@ class Ranking:
         near_below: (b,) negatives at most 1e-6 below the best level.
         n_positives: (b,) positives that are left after everything ignored is gone.
         n_candidates: (b,) gallery items that are left after everything ignored is gone.
+        n_ranked: (b,) candidates that have a place: all of them, or those that a ranked list holds.
         gains: the grades of the positives in the order of their levels, the greatest first within a level; None where
             every positive counts the same, and at depth "first".
         ideal_gains: the grades of all positives of each query, the greatest first; None as `gains`.
@@ -51,6 +52,7 @@ class Ranking:
     near_below: Counts
     n_positives: Counts
     n_candidates: Counts
+    n_ranked: Counts
     gains: Counts | None = None
     ideal_gains: Counts | None = None
 

@@ -1,4 +1,4 @@
-"""The grid: rows rounded once, so that every similarity is an exact integer in any order of summation."""
+"""The grid: rows as whole numbers, so that every similarity is an exact integer in any order of summation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Grid:
 def to_grid(*sets: npt.NDArray[np.generic], similarity: Similarity = "cosine") -> tuple[Grid, ...]:
     """Bring embeddings to the grid; sets that are compared with each other go in together.
 
-    cosine: a row becomes float32, is scaled to unit length in float64 and is rounded once (half to even) to multiples
+    cosine: a row becomes float32, is scaled to unit length in float64, and that is rounded (half to even) to multiples
     of 2**-26. The squares of float32 numbers are exact in float64; they are summed in one fixed order, so the result
     is the same on every machine. Scaling a row by a power of two (inside float32's normal range) changes nothing.
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from recallatk.ranking.scores import RankedRows
 from recallatk.types import RankedLists, RecallatkError, Samples
 
 
-def list_rows(lists: RankedLists, query: Samples, gallery: Samples, ks: Sequence[int]) -> tuple[RankedRows, list[str]]:
+def list_rows(lists: RankedLists, query: Samples, gallery: Samples) -> tuple[RankedRows, list[str]]:
     """Bring lists to the rows of these samples.
 
     Returns:
-        The lists, and a line for each of: queries without a list, lists of unknown queries, lists shorter than a k.
+        The lists, and a line for each of: queries without a list, lists of unknown queries.
 
     Raises:
         RecallatkError: a list holds an item twice, or one that the gallery does not have.
@@ -36,10 +34,10 @@ def list_rows(lists: RankedLists, query: Samples, gallery: Samples, ks: Sequence
         raise RecallatkError(f"the list of query {query_id!r} holds {item!r} more than once; keep the best")
     lengths = np.bincount(owners, minlength=len(query))
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-    return RankedRows(starts, rows, scores), _doubts(lists, query, len(gallery), lengths.tolist(), ks)
+    return RankedRows(starts, rows, scores), _doubts(lists, query, lengths.tolist())
 
 
-def _doubts(lists: RankedLists, query: Samples, n_gallery: int, lengths: list[int], ks: Sequence[int]) -> list[str]:
+def _doubts(lists: RankedLists, query: Samples, lengths: list[int]) -> list[str]:
     doubts = []
     unknown = sorted(set(lists.query_ids) - set(query.row_ids))
     if unknown:
@@ -47,12 +45,4 @@ def _doubts(lists: RankedLists, query: Samples, n_gallery: int, lengths: list[in
     without = [name for name, length in zip(query.row_ids, lengths, strict=True) if not length]
     if without:
         doubts.append(f"{len(without)} queries have no list (such as {min(without)!r}); nothing is found for them")
-    lengths = [length for length in lengths if length]
-    for k in ks:
-        short = sum(length < min(k, n_gallery) for length in lengths)
-        if short:
-            doubts.append(
-                f"recall@{k}: {short} lists are truncated before {k} (the shortest holds {min(lengths)} items); "
-                "what they do not hold is never found"
-            )
     return doubts

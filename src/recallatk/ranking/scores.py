@@ -14,6 +14,9 @@ from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
 from recallatk.relevance import Judgements, Relevance
 from recallatk.types import RecallatkError
 
+LARGEST_WHOLE = 2**53
+"""Up to here float64 holds every whole number."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RankedRows:
@@ -35,15 +38,16 @@ def rank_matrix(
 ) -> Iterator[Ranking]:
     """Rank by a matrix of scores; see `recallatk.ranking.rank_scores`."""
     size = block or Block.within(memory, 1)
-    a_row = 32 * max(relevance.n_gallery, 1)  # as float64, clipped, and what comparing them takes
-    size = dataclasses.replace(size, queries=max(1, min(size.queries, memory // a_row)))
+    a_row = 32 * max(relevance.n_gallery, 1)  # as float64, once more in a tile, and what comparing them takes
+    size = dataclasses.replace(size, queries=max(1, min(size.queries, memory // 2 // a_row)))
     for queries in query_blocks(relevance.pairs, size):
-        rows = np.asarray(scores[queries], dtype=np.float64)
+        given = np.asarray(scores[queries])
+        if given.dtype.kind in "iu" and np.any((given > LARGEST_WHOLE) | (given < -LARGEST_WHOLE)):
+            raise RecallatkError("scores: whole numbers beyond 2**53 would be tied as float64; scale them down")
+        rows = given.astype(np.float64)
         bad = np.flatnonzero(np.isnan(rows).any(axis=1))
         if len(bad):
             raise RecallatkError(f"scores: row {queries.start + bad[0]} holds NaN; every score must be a number")
-        # +inf and -inf order like any number; -inf in a tile marks what is no negative, so they move inside.
-        rows = np.clip(rows, np.finfo(np.float64).min, np.finfo(np.float64).max)
         yield count_block(queries, _Scores(rows, size.gallery), relevance.judge(queries), depth=depth)
 
 
@@ -101,7 +105,9 @@ def _rank_listed(queries: slice, lists: RankedRows, judged: Judgements, n_galler
     owners, rows, scores = owners[order], rows[order], scores[order]
     positive, grades = positive[order], grades[order]
     first_of_query = np.diff(owners, prepend=-1) > 0
-    tie_at = np.flatnonzero(first_of_query | (np.diff(scores, prepend=np.inf) != 0))
+    begins_tie = first_of_query.copy()
+    begins_tie[1:] |= scores[1:] != scores[:-1]
+    tie_at = np.flatnonzero(begins_tie)
     positives_tied = np.add.reduceat(positive, tie_at, dtype=np.int64) if len(tie_at) else np.zeros(0, np.int64)
     size = np.diff(tie_at, append=len(scores))
     negatives_tied = size - positives_tied
@@ -133,6 +139,7 @@ def _rank_listed(queries: slice, lists: RankedRows, judged: Judgements, n_galler
         near_below=np.zeros(n, np.int64),
         n_positives=np.diff(judged.positive_starts),
         n_candidates=n_gallery - np.diff(judged.ignored_starts),
+        n_ranked=np.bincount(owners, minlength=n),
         gains=gains,
         ideal_gains=ideal_gains,
     )

@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from recallatk.relevance.matching import Matcher, Matching, PairMatching, RadiusMatching, Rows, owners_of, starts_of
-from recallatk.types import EvalProtocol, Label, Qrels, RecallatkError, Samples
+from recallatk.types import (
+    EmbeddingSet,
+    EvalProtocol,
+    Label,
+    Qrels,
+    RecallatkError,
+    Samples,
+    SampleSet,
+    each_label,
+)
 
-__all__ = ["Judgements", "Matcher", "Relevance", "build_relevance", "check_labels_agree"]
+__all__ = [
+    "Judgements",
+    "Matcher",
+    "Relevance",
+    "build_relevance",
+    "cell_keys",
+    "check_labels_agree",
+    "same_image_keys",
+    "side_names",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +70,7 @@ class Relevance:
         no_match: why a query has no positive when `positive` matches nothing, in words.
         ignored: the rules that make gallery items not exist for a query, each by words that fit after "every positive
             is".
+        distractors: for each gallery item whether it is never positive; None where all may be.
         doubts: what can make the number look right and be wrong, a line each.
     """
 
@@ -58,6 +79,7 @@ class Relevance:
     positive: Matcher
     no_match: str
     ignored: Mapping[str, Matcher]
+    distractors: npt.NDArray[np.bool_] | None = None
     doubts: tuple[str, ...] = ()
 
     @property
@@ -69,26 +91,35 @@ class Relevance:
         """The positive and the ignored rows of the queries `queries.start` to `queries.stop`."""
         n = queries.stop - queries.start
         ignored = self._keys(queries, self.ignored.values())
-        positive = self._keys(queries, [self.positive])
+        positive, grades = self._positives(queries)
         kept = ~np.isin(positive, ignored, assume_unique=True)
-        grades = self.positive.grades_of(queries)[kept] if isinstance(self.positive, PairMatching) else None
-        return Judgements(*self._split(positive[kept], n), *self._split(ignored, n), grades)
+        left = None if grades is None else grades[kept]
+        return Judgements(*self._split(positive[kept], n), *self._split(ignored, n), left)
 
     def why_no_positive(self, query: int) -> str:
         """Why this query has no positive, in words."""
         block = slice(query, query + 1)
-        positive = self._keys(block, [self.positive])
+        positive, _ = self._positives(block)
         if not len(positive):
             return self.no_match
-        for name, rule in self.ignored.items():
-            if np.isin(positive, self._keys(block, [rule])).all():
-                return f"every positive is {name}"
-        return f"every positive is {' or '.join(self.ignored)}"
+        removed = {name: np.isin(positive, self._keys(block, [rule])) for name, rule in self.ignored.items()}
+        alone = [name for name, gone in removed.items() if gone.all()][:1]
+        return f"every positive is {' or '.join(alone or [name for name, gone in removed.items() if gone.any()])}"
+
+    def _positives(self, queries: slice) -> tuple[Rows, Rows | None]:
+        """The positive pairs before anything is ignored, as `_keys`, and their grades where they have some."""
+        keys = self._keys(queries, [self.positive])
+        grades = self.positive.grades_of(queries) if isinstance(self.positive, PairMatching) else None
+        if self.distractors is None:
+            return keys, grades
+        kept = ~self.distractors[keys % max(self.n_gallery, 1)]
+        return keys[kept], None if grades is None else grades[kept]
 
     def _keys(self, queries: slice, rules: Iterable[Matcher]) -> Rows:
         """Distinct pairs as sorted single numbers: place in the block x gallery size + gallery row."""
         parts = [owners * self.n_gallery + rows for owners, rows in (rule.match(queries) for rule in rules)]
-        return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+        keys = np.sort(np.concatenate([np.empty(0, np.int64), *parts]))  # sorting is faster than np.unique
+        return keys[np.diff(keys, prepend=-1) > 0]
 
     def _split(self, keys: Rows, n: int) -> tuple[Rows, Rows]:
         owners, rows = np.divmod(keys, max(self.n_gallery, 1))
@@ -112,23 +143,51 @@ def build_relevance(
             that is not there, or what a choice needs (image contents, positions, qrels, ids) is not there.
     """
     other = query if gallery is None else gallery
-    if gallery is not None:
-        _check_label_kinds(query, gallery)
+    if gallery is not None and any(query.labels) and any(gallery.labels):
+        _check_label_kinds(_sides(query, gallery))
         if query.ids is not None and gallery.ids is not None:
             check_labels_agree(query.ids, query.labels, gallery.ids, gallery.labels)
-    judged = None if qrels is None else _Judged.of(query, other, qrels, protocol)
-    positive, no_match = _positives(query, other, protocol, judged)
+    if qrels is None and protocol.level != "none":
+        raise RecallatkError(f"level={protocol.level} needs judged pairs; hand over qrels=... (--qrels FILE)")
+    judged = None if qrels is None else _Judged.of(_sides(query, gallery), qrels, protocol)
+    positive, no_match = _positives(_sides(query, gallery), protocol, judged)
+    if protocol.distractor_labels:
+        no_match += f" (distractor labels count for none: {', '.join(protocol.distractor_labels)})"
     return Relevance(
         n_queries=len(query),
         n_gallery=len(other),
         positive=positive,
         no_match=no_match,
         ignored=_ignored(query, gallery, protocol, judged),
-        doubts=() if judged is None else judged.doubts,
+        distractors=_have_label(other, protocol.distractor_labels) if protocol.distractor_labels else None,
+        doubts=(*_unused_labels(other, protocol), *(() if judged is None else judged.doubts)),
     )
 
 
-def _positives(query: Samples, gallery: Samples, protocol: EvalProtocol, judged: _Judged | None) -> tuple[Matcher, str]:
+def side_names(query: Samples, gallery: Samples | None) -> tuple[str, str]:
+    """How messages call the two sides: by role, and by name where they have one; alone a set has no role.
+
+    >>> side_names(SampleSet(["a"]), SampleSet(["a"], name="shop.npz"))
+    ('query', 'gallery (shop.npz)')
+    """
+    if gallery is None:
+        return query.name, query.name
+    unnamed = {"query", "gallery", EmbeddingSet.name, SampleSet.name}
+    sides = (("query", query.name), ("gallery", gallery.name))
+    named = (name if name.startswith(role) else f"{role} ({name})" for role, name in sides)
+    first, second = (role if name in unnamed else shown for (role, name), shown in zip(sides, named, strict=True))
+    return first, second
+
+
+Sides = Sequence[tuple[str, Samples]]
+"""Queries and gallery, each with how messages call it."""
+
+
+def _sides(query: Samples, gallery: Samples | None) -> Sides:
+    return list(zip(side_names(query, gallery), (query, query if gallery is None else gallery), strict=True))
+
+
+def _positives(sides: Sides, protocol: EvalProtocol, judged: _Judged | None) -> tuple[Matcher, str]:
     """Who is positive, and the words for a query that nobody is positive for."""
     if protocol.relevance == "qrels":
         if judged is None:
@@ -136,42 +195,63 @@ def _positives(query: Samples, gallery: Samples, protocol: EvalProtocol, judged:
         return judged.positive, f"the qrels hold no positive for it ({judged.rule})"
     if protocol.relevance == "radius":
         positions = []
-        for side in (query, gallery):
+        for name, side in sides:
             if side.positions is None:
                 raise RecallatkError(
-                    f"{side.name}: relevance=radius needs a position for every row, in metres; a manifest has them in "
+                    f"{name}: relevance=radius needs a position for every row, in metres; a manifest has them in "
                     "the columns easting and northing (or x and y)"
                 )
             positions.append(side.positions)
         return RadiusMatching(positions[0], positions[1], protocol.radius), f"nothing is within {protocol.radius:g} m"
-    never = set(protocol.distractor_labels)
-    keys = [tuple(label for label in labels if label not in never) for labels in _several(query.labels)]
-    return Matching.of(keys, _several(gallery.labels)), "no gallery item shares its label" + (
-        f" (distractor labels count for none: {', '.join(protocol.distractor_labels)})" if never else ""
-    )
+    labels = [[each_label(label) for label in side.labels] for _, side in sides]
+    return Matching.of(*labels), "no gallery item shares its label"
 
 
 def _ignored(
     query: Samples, gallery: Samples | None, protocol: EvalProtocol, judged: _Judged | None
 ) -> dict[str, Matcher]:
     """The rules by which gallery items do not exist for a query, in the user's words."""
-    other = query if gallery is None else gallery
+    sides = _sides(query, gallery)
+    other = sides[1][1]
     rules: dict[str, Matcher] = {}
-    if protocol.exclude_self != "none":
-        rule = "the query itself" if protocol.exclude_self == "id" else "an image with the query's bytes"
-        rules[f"{rule} (exclude_self={protocol.exclude_self})"] = _match_self(query, gallery, protocol)
+    if protocol.exclude_self == "id":
+        rules["the query itself (exclude_self=id)"] = Matching.of(*same_image_keys(query, gallery, by="identity"))
+    if protocol.exclude_self == "content":
+        for name, side in sides:
+            if side.content is None:
+                raise RecallatkError(
+                    f"{name}: exclude_self=content needs the sha256 of every image, which these rows do not carry; "
+                    "evaluate the images, or use exclude_self=id"
+                )
+        rule = "an image with the query's bytes (exclude_self=content)"
+        rules[rule] = Matching.of(*same_image_keys(query, gallery, by="content"))
     if protocol.ignore_columns:
         names = " and ".join(protocol.ignore_columns)
-        rules[f"of the query's {names} (ignore_same={protocol.ignore_same})"] = Matching.of(
-            _column_keys(query, protocol.ignore_columns), _column_keys(other, protocol.ignore_columns)
-        )
+        keys = [_column_keys(name, side, protocol.ignore_columns) for name, side in sides]
+        rules[f"of the query's {names} (ignore_same={protocol.ignore_same})"] = Matching.of(*keys)
     if protocol.junk_labels:
-        junk = set(protocol.junk_labels)
-        is_junk = [("junk",) if junk.intersection(labels) else () for labels in _several(other.labels)]
+        is_junk = [("junk",) if has else () for has in _have_label(other, protocol.junk_labels)]
         rules[f"of a junk label ({', '.join(protocol.junk_labels)})"] = Matching.of([("junk",)] * len(query), is_junk)
     if judged is not None:
         rules[f"junk by the qrels ({judged.rule})"] = judged.junk
     return rules
+
+
+def _have_label(rows: Samples, labels: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Whether each row has one of these labels."""
+    return np.array([not set(labels).isdisjoint(each_label(label)) for label in rows.labels], dtype=np.bool_)
+
+
+def _unused_labels(gallery: Samples, protocol: EvalProtocol) -> list[str]:
+    """A line when a label that the protocol names is nobody's: most likely a slip."""
+    there = {one for label in gallery.labels for one in each_label(label)}
+    named = {"junk_labels": protocol.junk_labels, "distractor_labels": protocol.distractor_labels}
+    absent = {field: [label for label in labels if label not in there] for field, labels in named.items()}
+    return [
+        f"{field}: no gallery item has the label {' or '.join(map(repr, labels))}"
+        for field, labels in absent.items()
+        if labels
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,10 +264,11 @@ class _Judged:
     doubts: tuple[str, ...]
 
     @classmethod
-    def of(cls, query: Samples, gallery: Samples, qrels: Qrels, protocol: EvalProtocol) -> _Judged:
-        for side in (query, gallery):
+    def of(cls, sides: Sides, qrels: Qrels, protocol: EvalProtocol) -> _Judged:
+        for name, side in sides:
             if side.ids is None:
-                raise RecallatkError(f"{side.name}: qrels name rows by id, and these have no ids; give them ids")
+                raise RecallatkError(f"{name}: qrels name rows by id, and these have no ids; give them ids")
+        (_, query), (_, gallery) = sides
         query_rows = {name: row for row, name in enumerate(query.ids or ())}
         gallery_rows = {name: row for row, name in enumerate(gallery.ids or ())}
         owners = np.array([query_rows.get(name, -1) for name in qrels.query_ids], dtype=np.int64)
@@ -200,7 +281,14 @@ class _Judged:
             levels = np.array(qrels.levels)
             positive_levels, junk_levels = LEVELS[protocol.level]
             junk = known & np.isin(levels, junk_levels)
-            positive = known & ~junk & (np.isin(levels, positive_levels) if positive_levels else positive)
+            positive &= ~junk
+            if positive_levels:
+                strange = sorted(set(qrels.levels) - {"easy", "hard", "junk", ""})
+                if strange:
+                    raise RecallatkError(
+                        f"qrels: {strange[0]!r} is no level; pairs are easy, hard or junk, or have none"
+                    )
+                positive &= np.isin(levels, positive_levels)
             rule = f"level={protocol.level}" if positive_levels else rule
         elif protocol.level != "none":
             raise RecallatkError(f"level={protocol.level} needs a level for every judged pair; the qrels have none")
@@ -238,66 +326,65 @@ def _strangers(noun: str, side: str, names: Sequence[str]) -> list[str]:
 def check_labels_agree(
     query_ids: Sequence[str], query_labels: Sequence[Label], gallery_ids: Sequence[str], gallery_labels: Sequence[Label]
 ) -> None:
-    """Refuse an id that names a query with one label and a gallery item with another.
+    """Refuse an id that names a query with one label and a gallery item with another; an empty id names nothing.
 
     Raises:
         RecallatkError: names the first such id and both labels.
     """
-    in_gallery = dict(zip(gallery_ids, gallery_labels, strict=True))
+    in_gallery: dict[str, set[tuple[str, ...]]] = {}
+    for identifier, label in zip(gallery_ids, gallery_labels, strict=True):
+        in_gallery.setdefault(identifier, set()).add(each_label(label))
     for identifier, label in zip(query_ids, query_labels, strict=True):
-        if identifier in in_gallery and in_gallery[identifier] != label:
+        others = in_gallery.get(identifier, set()) - {each_label(label)}
+        if identifier and others:
             raise RecallatkError(
-                f"id {identifier!r} has the label {label!r} as a query and {in_gallery[identifier]!r} in the gallery; "
-                "equal ids mean the same image, so give different images different ids"
+                f"id {identifier!r} has the label {_shown(each_label(label))} as a query and {_shown(min(others))} in "
+                "the gallery; equal ids mean the same image, so give different images different ids"
             )
 
 
-def _check_label_kinds(query: Samples, gallery: Samples) -> None:
-    sides = {side.label_kind: side for side in (gallery, query) if any(side.labels)}
-    if len(sides) == 2:
-        words = {"integer": "integers (int)", "text": "text (str)"}
-        raise RecallatkError(
-            f"{query.name}: the labels are {words[query.label_kind]}, {gallery.name}: the labels are "
-            f"{words[gallery.label_kind]}; 1 and '1' may be different things, so convert one side"
-        )
+def _shown(labels: tuple[str, ...]) -> str:
+    return repr(labels[0] if len(labels) == 1 else labels)
 
 
-def _match_self(query: Samples, gallery: Samples | None, protocol: EvalProtocol) -> Matching:
-    other = query if gallery is None else gallery
-    if protocol.exclude_self == "content":
-        for side in (query, other):
-            if side.content is None:
-                raise RecallatkError(
-                    f"{side.name}: exclude_self=content needs the sha256 of every image, which these rows do not "
-                    "carry; evaluate the images, or use exclude_self=id"
-                )
-        return Matching.of(_single(query.content or ()), _single(other.content or ()))
+def _check_label_kinds(sides: Sides) -> None:
+    words = {"integer": "integers (int)", "text": "text (str)"}
+    first, second = (f"{name}: the labels are {words[side.label_kind]}" for name, side in sides)
+    if sides[0][1].label_kind != sides[1][1].label_kind:
+        raise RecallatkError(f"{first}, {second}; 1 and '1' may be different things, so convert one side")
+
+
+def same_image_keys(
+    query: Samples, gallery: Samples | None, *, by: Literal["identity", "content"]
+) -> tuple[list[tuple[Hashable, ...]], list[tuple[Hashable, ...]]]:
+    """Keys of queries and gallery rows that are equal where both are the same image.
+
+    What is unknown has no key and is the same as nothing, but alone a row is always the same as itself.
+    """
+    own: Sequence[str] | None = query.identity if by == "identity" else query.content
     if gallery is None:
-        identity = query.identity or query.row_ids
-        return Matching.of(_single(identity), _single(identity))
-    if query.identity is None or gallery.identity is None:
-        return Matching.of([()] * len(query), [()] * len(gallery))
-    return Matching.of(_single(query.identity), _single(gallery.identity))
+        keys: list[tuple[Hashable, ...]] = [(value or row,) for row, value in enumerate(own or [""] * len(query))]
+        return keys, keys
+    other: Sequence[str] | None = gallery.identity if by == "identity" else gallery.content
+    if own is None or other is None:  # made-up names never match across sets
+        return [()] * len(query), [()] * len(gallery)
+    return [cell_keys(value) for value in own], [cell_keys(value) for value in other]
 
 
-def _column_keys(rows: Samples, columns: Sequence[str]) -> list[list[tuple[str, ...]]]:
+def _column_keys(name: str, rows: Samples, columns: Sequence[str]) -> list[list[tuple[str, ...]]]:
     """For each row its combinations of values; an empty cell is unknown and matches nothing."""
-    values: list[Sequence[tuple[str, ...]]] = []
+    values: list[list[tuple[str, ...]]] = []
     for column in columns:
         if column == "label":
-            values.append(_several(rows.labels))
+            values.append([each_label(label) for label in rows.labels])
         elif column in rows.groups:
-            values.append(_single(rows.groups[column]))
+            values.append([cell_keys(value) for value in rows.groups[column]])
         else:
-            known = ", ".join(["label", *sorted(rows.groups)])
-            raise RecallatkError(f"{rows.name}: ignore_same names the column {column!r}, but the columns are: {known}")
+            there = ", ".join(["label", *sorted(rows.groups)])
+            raise RecallatkError(f"{name}: ignore_same names the column {column!r}, but the columns are: {there}")
     return [list(itertools.product(*cells)) for cells in zip(*values, strict=True)]
 
 
-def _single(values: Sequence[str]) -> list[tuple[str, ...]]:
-    # An empty text is unknown and matches nothing.
-    return [(value,) if value else () for value in values]
-
-
-def _several(labels: Sequence[Label]) -> list[tuple[str, ...]]:
-    return [(label,) if isinstance(label, str) else label for label in labels]
+def cell_keys(value: str) -> tuple[str, ...]:
+    """The keys of a cell: an empty text is unknown and has none."""
+    return (value,) if value else ()

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 Rows = npt.NDArray[np.int64]
 
+BORDER = 2 * float(np.finfo(np.float64).eps)
+"""The width of the border of a radius, as a share of the coordinates."""
+
 
 class Matcher(Protocol):
     """A rule that matches queries with gallery rows; asked for a block of queries at a time."""
@@ -125,15 +128,17 @@ class RadiusMatching:
         near: list[list[int]] = list(self._tree.query_ball_point(points, self._reach))  # type: ignore[arg-type]
         owners = owners_of(starts_of(np.array([len(rows) for rows in near], dtype=np.int64)))
         rows = np.fromiter(itertools.chain.from_iterable(near), np.int64, len(owners))
-        # The tree only proposes. Differences of coordinates of one region are exact or nearly so, their squares are
-        # compared with the squared radius: no root, and 25.0 m apart is within 25 m.
-        offsets = points[owners] - self.gallery[rows]
-        inside = np.sum(offsets * offsets, axis=1) <= self.radius * self.radius
+        # The tree only proposes: what is within the radius is decided here. Coordinates are the doubles nearest to
+        # decimals, and no border point may be lost to that: in UTM it moves a distance by nanometres.
+        ours, theirs = points[owners], self.gallery[rows]
+        slack = BORDER * (np.abs(ours).max(axis=1) + np.abs(theirs).max(axis=1))
+        inside = np.hypot(*(ours - theirs).T) <= self.radius + slack
         return owners[inside], rows[inside]
 
     @property
     def _reach(self) -> float:
-        return self.radius * (1 + 1e-9) + 1e-9
+        largest = sum(float(np.abs(side).max(initial=0.0)) for side in (self.query, self.gallery))
+        return self.radius * (1 + 1e-9) + 2 * BORDER * largest
 
     @functools.cached_property
     def _tree(self) -> KDTree:

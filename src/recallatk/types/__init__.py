@@ -4,15 +4,18 @@ from recallatk.types.checks import (
     Float32Rows,
     Label,
     LabelKind,
+    as_ids,
     as_labels,
     as_numbers,
     as_positions,
     as_rows,
+    each_label,
     float32_blocks,
     unusable_rows,
 )
 from recallatk.types.errors import ChoiceError, RecallatkError
 from recallatk.types.protocol import (
+    LARGEST_K,
     Average,
     EvalProtocol,
     ExcludeSelf,
@@ -36,6 +39,7 @@ from recallatk.types.sets import (
 )
 
 __all__ = [
+    "LARGEST_K",
     "Average",
     "ChoiceError",
     "Dataset",
@@ -59,10 +63,12 @@ __all__ = [
     "Similarity",
     "Skipped",
     "Ties",
+    "as_ids",
     "as_labels",
     "as_numbers",
     "as_positions",
     "as_rows",
+    "each_label",
     "float32_blocks",
     "unusable_rows",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
@@ -35,7 +35,7 @@ def as_numbers(values: Any, name: str) -> npt.NDArray[Any]:
     except ValueError as error:
         raise RecallatkError(f"{name}: rows of different length are no (n, d) array ({error})") from error
     if array.dtype.kind not in "fiu" and array.size:
-        raise RecallatkError(f"{name}: the dtype is {array.dtype}, not numeric; embeddings are rows of real numbers")
+        raise RecallatkError(f"{name}: the dtype is {array.dtype}, not numeric; real numbers are needed")
     return cast("npt.NDArray[Any]", array)
 
 
@@ -76,13 +76,9 @@ def as_labels(values: Iterable[Any], name: str, *, kind: LabelKind = "text") -> 
     A list, tuple or set is several labels of one sample. Spaces and case are kept.
 
     Raises:
-        RecallatkError: a float, an empty text, or integers and text in one column.
+        RecallatkError: a float, an empty text, integers and text in one column, or rows of 0 and 1.
     """
-    shape = getattr(values, "shape", (len(values),) if isinstance(values, Sequence) else (0,))
-    if len(shape) != 1:
-        raise RecallatkError(f"{name}: the labels have shape {tuple(shape)}; give one label a row, or a list of lists")
-    if hasattr(values, "tolist"):
-        values = values.tolist()
+    values = _label_list(values, name)
     labels: list[Label] = []
     kinds: dict[LabelKind, Any] = {}
 
@@ -91,7 +87,7 @@ def as_labels(values: Iterable[Any], name: str, *, kind: LabelKind = "text") -> 
             if not value:
                 raise RecallatkError(f"{name}: row {row} has an empty label; give it one, or leave the row out")
             kinds.setdefault(kind, value)
-            return unicodedata.normalize("NFC", value)
+            return unicodedata.normalize("NFC", valid_text(value))
         if isinstance(value, bytes):
             raise RecallatkError(f"{name}: the label of row {row} is bytes ({value!r}); decode it to text")
         try:
@@ -116,14 +112,70 @@ def as_labels(values: Iterable[Any], name: str, *, kind: LabelKind = "text") -> 
             f"{name}: the labels mix integers (int, {kinds['integer']!r}) and text (str, {kinds['text']!r}); "
             "make them one kind"
         )
+    if "integer" in kinds and all(_is_indicator(value) for value in values):
+        raise RecallatkError(
+            f"{name}: every row of the labels is a list of zeros and ones, as one-hot labels are; "
+            "give each row the number or the name of its class"
+        )
     return tuple(labels), next(iter(kinds), kind)
 
 
+def _label_list(values: Any, name: str) -> list[Any]:
+    if values is None:
+        raise RecallatkError(f"{name}: there are no labels; give one a row")
+    shape = getattr(values, "shape", (0,))
+    if len(shape) != 1:
+        raise RecallatkError(f"{name}: the labels have shape {tuple(shape)}; give one label a row, or a list of lists")
+    return _listed(values)
+
+
+def _is_indicator(value: Any) -> bool:
+    return isinstance(value, list | tuple | np.ndarray) and len(value) > 2 and all(cell in (0, 1) for cell in value)
+
+
+def each_label(label: Label) -> tuple[str, ...]:
+    """The labels of one sample.
+
+    >>> each_label("cat"), each_label(("cat", "pet"))
+    (('cat',), ('cat', 'pet'))
+    """
+    return (label,) if isinstance(label, str) else label
+
+
 def as_texts(values: Iterable[Any]) -> tuple[str, ...]:
-    """A column of anything as text."""
-    listed = values.tolist() if hasattr(values, "tolist") else values
-    # None and NaN (an empty cell of a data frame) are an empty text, which says "unknown".
-    return tuple("" if value is None or value != value else str(value) for value in listed)
+    """A column of anything as text; an empty text says "unknown"."""
+    return tuple("" if _is_unknown(value) else valid_text(str(value)) for value in _listed(values))
+
+
+def as_ids(values: Iterable[Any], name: str) -> tuple[str, ...]:
+    """A column of ids as text; an empty text says "unknown".
+
+    Raises:
+        RecallatkError: a float: 0 and 0.0 would pass as two ids.
+    """
+    listed = _listed(values)
+    for row, value in enumerate(listed):
+        if isinstance(value, float | np.floating) and not _is_unknown(value):
+            raise RecallatkError(f"{name}: the id of row {row} is {value!r} (float); ids are text or integers")
+    return as_texts(listed)
+
+
+def valid_text(text: str) -> str:
+    r"""Text that can be written as UTF-8: half a surrogate pair, as in a file name of other bytes, is made visible.
+
+    >>> valid_text("caf\udce9")
+    'caf\\udce9'
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _listed(values: Iterable[Any]) -> list[Any]:
+    return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def _is_unknown(value: Any) -> bool:
+    """Whether a cell is None or NaN, as an empty cell of a data frame is."""
+    return value is None or bool(value != value)
 
 
 def as_positions(positions: Any, n: int, name: str) -> npt.NDArray[np.float64]:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+import unicodedata
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias, get_args
 
+from recallatk.types.checks import valid_text
 from recallatk.types.errors import ChoiceError
+
+LARGEST_K = 2**62
+"""Ranks are 64-bit integers; no gallery is that large."""
 
 ExcludeSelf: TypeAlias = Literal["id", "content", "none"]
 RelevanceKind: TypeAlias = Literal["label", "labels", "radius", "qrels"]
@@ -30,10 +36,10 @@ class EvalProtocol:
 
     Attributes:
         ks: the cutoffs k of recall@k; positive integers, kept sorted and once each.
-        exclude_self: which gallery items are the query itself and leave its ranking: equal `same` (default: equal
-            id), equal image bytes (`content`), or none.
-        ignore_same: columns joined by "+"; a gallery item equal to the query in all of them takes no rank
-            (`camera+label`, `sequence`). "none": nothing is ignored.
+        exclude_self: which gallery items are the query itself and leave its ranking: those known to be the same image
+            (id: the same file or id), those with the same bytes (content), or none.
+        ignore_same: columns joined by "+", kept sorted and once each; a gallery item equal to the query in all of
+            them takes no rank (`camera+label`, `sequence`). "none": nothing is ignored.
         relevance: what makes a gallery item positive: the same `label`, at least one shared of several `labels`, a
             position within the `radius`, or a judged pair (`qrels`).
         radius: with relevance=radius: how near a positive is, in metres, the border included.
@@ -68,15 +74,17 @@ class EvalProtocol:
             value = getattr(self, field)
             if value not in choices:
                 raise ChoiceError(f"{field}={value!r} is not a choice; choose one of: {', '.join(choices)}")
-        if not self.ignore_same or any(not column for column in self.ignore_same.split("+")):
-            raise ChoiceError(f"ignore_same={self.ignore_same!r}: join columns by +, such as camera+label, or none")
-
+        object.__setattr__(self, "ignore_same", _as_columns(self.ignore_same))
         for field in ("junk_labels", "distractor_labels"):
-            labels = getattr(self, field)
-            object.__setattr__(self, field, (labels,) if isinstance(labels, str) else tuple(map(str, labels)))
+            object.__setattr__(self, field, _as_names(getattr(self, field)))
+        try:
+            object.__setattr__(self, "radius", float(self.radius))
+            object.__setattr__(self, "min_grade", operator.index(self.min_grade))
+        except (TypeError, ValueError) as error:
+            raise ChoiceError(f"radius={self.radius!r}, min_grade={self.min_grade!r}: {error}") from error
         if not (0 < self.radius < math.inf):
             raise ChoiceError(f"radius={self.radius!r} is no radius; give metres above 0")
-        if operator.index(self.min_grade) < 1:
+        if self.min_grade < 1:
             raise ChoiceError(f"min_grade={self.min_grade!r}: a positive has a grade of at least 1")
 
     @property
@@ -84,14 +92,15 @@ class EvalProtocol:
         """What `rel` says in the signature before its hash: the relevance with all that qualifies it."""
         rule: str = self.relevance
         if self.relevance == "radius":
-            rule += f"@{self.radius:g}"
+            short = f"{self.radius:g}"
+            rule += f"@{short if float(short) == self.radius else repr(self.radius)}"
         if self.relevance == "qrels" and self.min_grade != 1:
             rule += f"@{self.min_grade}"
         if self.level != "none":
             rule += f"/{self.level}"
         for name, labels in (("junk", self.junk_labels), ("distractor", self.distractor_labels)):
             if labels:
-                rule += f"+{name}={','.join(labels)}"
+                rule += f"+{name}={','.join(label.translate(_ESCAPES) for label in labels)}"
         return rule
 
     @property
@@ -111,16 +120,36 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
+_ESCAPES = {ord(mark): f"%{ord(mark):02X}" for mark in "%,+="}
+"""What joins labels in `relevance_rule`, where a label holds it."""
+
+
+def _as_columns(columns: Any) -> str:
+    names = columns.split("+") if isinstance(columns, str) else [""]
+    if not all(names):
+        raise ChoiceError(f"ignore_same={columns!r}: join columns by +, such as camera+label, or none")
+    return "+".join(sorted({valid_text(name) for name in names}))
+
+
+def _as_names(labels: Any) -> tuple[str, ...]:
+    several = isinstance(labels, Iterable) and not isinstance(labels, str)
+    return tuple(
+        sorted({unicodedata.normalize("NFC", valid_text(str(label))) for label in (labels if several else [labels])})
+    )
+
+
 def _as_cutoffs(ks: Any) -> tuple[int, ...]:
-    values = [ks] if isinstance(ks, int | float | str) else list(ks)
     cutoffs = set()
-    for k in values:
+    several = isinstance(ks, Iterable) and not isinstance(ks, str | bytes) and getattr(ks, "shape", None) != ()
+    for k in ks if several else [ks]:
         try:
-            number = operator.index(k)  # type: ignore[arg-type]  # anything may be handed over: that is the check
+            number = operator.index(k)
         except TypeError:
             number = 0
         if number < 1 or isinstance(k, bool):
             raise ChoiceError(f"k={k!r} is not a cutoff; every k must be a whole number of at least 1")
+        if number > LARGEST_K:
+            raise ChoiceError(f"k={k!r} is too large; the largest cutoff is {LARGEST_K}")
         cutoffs.add(number)
     if not cutoffs:
         raise ChoiceError("no k was given; name at least one cutoff, such as ks=(1, 5, 10)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.types.checks import Label, LabelKind, as_labels, as_positions, as_rows, as_texts, unusable_rows
+from recallatk.types.checks import Label, LabelKind, as_ids, as_labels, as_positions, as_rows, as_texts, unusable_rows
 from recallatk.types.errors import RecallatkError
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class Qrels:
     levels: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        _normalise_pairs(self, "qrels")
         n = len(self.query_ids)
         for name, column in (("gallery ids", self.gallery_ids), ("grades", self.grades), ("levels", self.levels)):
             if column is not None and len(column) != n:
@@ -127,6 +128,7 @@ class RankedLists:
     scores: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
+        _normalise_pairs(self, "ranked lists")
         n = len(self.query_ids)
         if len(self.gallery_ids) != n or len(self.scores) != n:
             raise RecallatkError(
@@ -270,7 +272,8 @@ class SampleSet:
     name: str = "samples"
 
     def __post_init__(self) -> None:
-        _normalise_columns(self, len(self.labels), "samples", self.name)
+        given: Any = self.ids if self.labels is None else self.labels
+        _normalise_columns(self, 0 if given is None else len(given), "samples", self.name)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -286,6 +289,12 @@ class SampleSet:
         return self.same if self.same is not None else self.ids
 
 
+def _normalise_pairs(pairs: Qrels | RankedLists, name: str) -> None:
+    """Bring ids to the text that the ids of samples become."""
+    for field in ("query_ids", "gallery_ids"):
+        object.__setattr__(pairs, field, as_ids(getattr(pairs, field), name))
+
+
 def _normalise_columns(rows: ImageSet | EmbeddingSet | SampleSet, n: int, noun: str, name: str) -> None:
     """Bring ids, labels, same, groups and content to tuples of text, and check that all are aligned."""
     given: Any = rows.labels
@@ -294,7 +303,7 @@ def _normalise_columns(rows: ImageSet | EmbeddingSet | SampleSet, n: int, noun: 
     for field in ("ids", "same", "content"):
         values = getattr(rows, field, None)
         if values is not None:
-            columns[field] = as_texts(values)
+            columns[field] = as_texts(values) if field == "content" else as_ids(values, name)
     groups = {column: as_texts(values) for column, values in rows.groups.items()}
     if rows.positions is not None:
         object.__setattr__(rows, "positions", as_positions(rows.positions, n, name))

@@ -1,0 +1,5 @@
+"""`python -m recallatk`."""
+
+from recallatk.cli import main
+
+main()

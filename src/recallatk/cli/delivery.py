@@ -1,0 +1,78 @@
+"""What every command that evaluates does with its runs: check first, then write and print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recallatk.cli.flags import Output
+from recallatk.cli.printing import print_comparison, tell, tell_notes
+from recallatk.types import ChoiceError
+
+
+def check_metrics(metrics: Sequence[str]) -> None:
+    """Refuse a metric that does not exist, before any work is done."""
+    from recallatk.metrics import parse_metric
+
+    for text in metrics:
+        parse_metric(text)
+
+
+def check_output(output: Output, specs: Sequence[str]) -> dict[str, Path]:
+    """The folder of each run, where there is one; what could not be written is refused before any work is done."""
+    from recallatk.run import check_run_folder
+
+    if output.output is None:
+        if output.save_embeddings or output.overwrite:
+            raise ChoiceError("--save-embeddings and --overwrite need the folder of the run: --output DIR")
+        return {}
+    several = len(specs) > 1
+    folders = {spec: output.output / re.sub(r"[^\w.-]", "_", spec) if several else output.output for spec in specs}
+    if len(set(folders.values())) < len(folders):
+        raise ChoiceError(f"{' and '.join(folders)} would be written to one folder; evaluate them one at a time")
+    for folder in folders.values():
+        check_run_folder(folder, overwrite=output.overwrite)
+    return folders
+
+
+def deliver(
+    runs: Iterator[tuple[str, Any, Any]], output: Output, folders: Mapping[str, Path], *, several: bool
+) -> None:
+    """Write each run as it comes, then print: one report, or one table for several.
+
+    What is finished is printed also when a later encoder fails.
+
+    Args:
+        runs: name, report and embeddings (None: there are none).
+        output: what is printed and written.
+        folders: the folder of each run that is to be written.
+        several: whether there are several encoders.
+    """
+    from recallatk.run import save_run
+
+    reports: dict[str, Any] = {}
+    try:
+        for spec, report, embeddings in runs:
+            reports[spec] = report
+            if several:  # one report alone says itself what was skipped
+                tell_notes(report.provenance, quiet=output.quiet, prefix=f"{spec}: ")
+            else:
+                tell(report.provenance.notes, quiet=output.quiet)
+            if spec in folders:
+                kept = embeddings if output.save_embeddings else None
+                save_run(report, folders[spec], embeddings=kept, overwrite=output.overwrite)
+    finally:
+        if reports:
+            _print(reports, output, several=several)
+
+
+def _print(reports: dict[str, Any], output: Output, *, several: bool) -> None:
+    if output.json:
+        records = [report.to_json() for report in reports.values()]
+        print("[" + ",\n".join(records) + "]" if several else records[0])
+    elif several:
+        print_comparison(reports, percent=output.percent)
+    else:
+        print(next(iter(reports.values())).text(percent=output.percent))

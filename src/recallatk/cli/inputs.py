@@ -1,0 +1,101 @@
+"""What goes in: images with encoders, or embeddings, from the flags that name them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recallatk.cli.flags import Embeddings, Encoding, Output, Reading
+from recallatk.cli.printing import progress
+from recallatk.types import ChoiceError, Dataset, Encoder, RecallatkError
+
+if TYPE_CHECKING:
+    from recallatk.run import EncodedDataset
+
+
+def load_encoders(specs: Sequence[str]) -> dict[str, Encoder]:
+    """The encoders, each once.
+
+    Raises:
+        ChoiceError: there are none, one is given twice, or one does not exist.
+        RecallatkError: one cannot be loaded.
+    """
+    from recallatk.encoders import load_encoder
+
+    if not specs:
+        raise ChoiceError("name an encoder with --encoder (see `recallatk encoders`), or give embeddings with --query")
+    twice = [spec for spec, times in Counter(specs).items() if times > 1]
+    if twice:
+        raise ChoiceError(f"--encoder {twice[0]} is given more than once; name each encoder once")
+    return {spec: load_encoder(spec) for spec in specs}
+
+
+def load_images(data: Path | None, reading: Reading, *, labels_required: bool) -> Dataset:
+    """The data set that DATA or two folders hold, or a sample of it."""
+    from recallatk.datasets import load_dataset, load_two_folders, sample_dataset
+
+    folders = (reading.queries_folder, reading.gallery_folder)
+    common: Any = {"label_from": reading.label_from, "label_separator": reading.label_separator}
+    if folders[0] is not None and folders[1] is not None and data is None:
+        dataset = load_two_folders(folders[0], folders[1], on_error=reading.on_error, **common)
+    elif folders != (None, None):
+        raise ChoiceError("--queries-folder and --gallery-folder belong together, and replace DATA")
+    elif data is None:
+        raise ChoiceError("name DATA: a folder with query/ and gallery/, a folder of class folders, or a manifest")
+    else:
+        common |= {"root": reading.root, "labels_required": labels_required}
+        dataset = load_dataset(data, layout=reading.layout, on_error=reading.on_error, **common)
+    return dataset if reading.limit is None else sample_dataset(dataset, reading.limit, seed=reading.seed)
+
+
+def encode_images(
+    dataset: Dataset, encoders: dict[str, Encoder], reading: Reading, encoding: Encoding, output: Output
+) -> Iterator[tuple[str, EncodedDataset]]:
+    """Encode the data set with each encoder in turn, when it is asked for."""
+    from recallatk.images import DecodePolicy
+    from recallatk.run import encode_dataset
+
+    images = len(dataset.query) + (0 if dataset.gallery is None else len(dataset.gallery))
+    for spec, encoder in encoders.items():
+        with naming(spec, several=len(encoders) > 1), progress(spec, images, quiet=output.quiet) as on_progress:
+            encoded = encode_dataset(
+                dataset,
+                encoder,
+                batch=encoding.batch_size,
+                decode=encoding.hand_over == "pixels",
+                policy=DecodePolicy(exif=encoding.exif),
+                on_error=reading.on_error,
+                on_progress=on_progress,
+            )
+        yield spec, encoded
+
+
+def load_files(files: Embeddings, reading: Reading, *, labels_required: bool) -> EncodedDataset:
+    """The embeddings that files hold."""
+    from recallatk.run import load_encoded
+
+    if files.query is None:
+        raise ChoiceError("--gallery needs --query beside it; one set alone is --query")
+    return load_encoded(
+        files.query,
+        files.gallery,
+        query_labels=files.query_labels,
+        gallery_labels=files.gallery_labels,
+        label_separator=reading.label_separator,
+        labels_required=labels_required,
+        on_error=reading.on_error,
+    )
+
+
+@contextlib.contextmanager
+def naming(spec: str, *, several: bool) -> Iterator[None]:
+    """Begin an error with the encoder it is of, where there are several."""
+    try:
+        yield
+    except RecallatkError as error:
+        if not several:
+            raise
+        raise type(error)(f"encoder {spec}: {error}") from error

@@ -1,0 +1,34 @@
+"""From images or embedding files to a report, and runs on disk."""
+
+from __future__ import annotations
+
+from recallatk.run.encoded import (
+    EncodedDataset,
+    embedding_files,
+    encode_dataset,
+    evaluate_encoded,
+    load_encoded,
+    save_encoded,
+)
+from recallatk.run.environment import describe_environment
+from recallatk.run.folder import check_run_folder, load_report, read_protocol, read_record, save_run
+from recallatk.run.recipe import evaluate
+from recallatk.run.scores import score_lists, score_matrix
+
+__all__ = [
+    "EncodedDataset",
+    "check_run_folder",
+    "describe_environment",
+    "embedding_files",
+    "encode_dataset",
+    "evaluate",
+    "evaluate_encoded",
+    "load_encoded",
+    "load_report",
+    "read_protocol",
+    "read_record",
+    "save_encoded",
+    "save_run",
+    "score_lists",
+    "score_matrix",
+]

@@ -1,0 +1,61 @@
+"""What an encoder says of itself, as values that a record can hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from recallatk.images import DecodePolicy
+from recallatk.report import Provenance
+from recallatk.types import Encoder, RecallatkError
+
+
+def describe_encoder(encoder: Encoder, policy: DecodePolicy | None) -> Provenance:
+    """The encoder's name, fingerprint and preprocessing, and how images are decoded for it (None: not by us).
+
+    Raises:
+        RecallatkError: the fingerprint is no text or whole number, or the preprocessing is no mapping of JSON values.
+    """
+    name = str(getattr(encoder, "name", None) or getattr(encoder, "__qualname__", type(encoder).__qualname__))
+    fingerprint, preprocessing = getattr(encoder, "fingerprint", None), getattr(encoder, "preprocessing", None)
+    if isinstance(fingerprint, int | np.integer) and not isinstance(fingerprint, bool):
+        fingerprint = str(fingerprint)
+    if not isinstance(fingerprint, str | None) or fingerprint == "":
+        raise RecallatkError(
+            f"encoder {name}: its attribute fingerprint is {fingerprint!r}; give a text such as a hash of the weights, "
+            "or leave it out"
+        )
+    if preprocessing is not None:
+        preprocessing = _as_json(preprocessing, name)
+    return Provenance(
+        encoder=name,
+        fingerprint=fingerprint,
+        preprocessing=preprocessing,
+        decode=None if policy is None else policy.record(),
+    )
+
+
+def _as_json(preprocessing: Any, encoder: str) -> dict[str, Any]:
+    problem = ""
+    try:
+        values = json.loads(json.dumps(preprocessing, default=_plain, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        problem = f" ({error})"
+    if problem or not isinstance(values, dict):
+        raise RecallatkError(
+            f"encoder {encoder}: its attribute preprocessing cannot be recorded{problem}; give a mapping of names to "
+            "text, numbers, lists and mappings"
+        )
+    return values
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays, and mappings of other kinds, as values that JSON has."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{value!r} is no JSON value")

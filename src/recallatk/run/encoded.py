@@ -1,0 +1,221 @@
+"""Data sets after encoding: made from images, kept in files, evaluated."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from recallatk.datasets.naming import shown
+from recallatk.embeddings import LoadedEmbeddings, load_embeddings, save_embeddings
+from recallatk.encoding import BATCH, Progress, encode
+from recallatk.evaluation import evaluate_embeddings
+from recallatk.images import DEFAULT_POLICY, DecodePolicy
+from recallatk.report import Provenance, Report
+from recallatk.run.description import describe_encoder
+from recallatk.run.environment import describe_environment
+from recallatk.types import Dataset, EmbeddingSet, Encoder, EvalProtocol, ImageSet, OnError, Qrels, Skipped
+from recallatk.wording import counted
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EncodedDataset:
+    """A data set after encoding: what `encode_dataset` and `load_encoded` give and `evaluate_encoded` evaluates.
+
+    Attributes:
+        query: the embeddings of the queries.
+        gallery: those of the gallery; None for leave-one-out.
+        provenance: the encoder, and everything that was skipped, converted or noticed.
+        qrels: judged pairs, where there are some.
+    """
+
+    query: EmbeddingSet
+    gallery: EmbeddingSet | None
+    provenance: Provenance
+    qrels: Qrels | None = None
+
+
+def encode_dataset(
+    dataset: Dataset,
+    encoder: Encoder,
+    *,
+    batch: int = BATCH,
+    decode: bool = True,
+    policy: DecodePolicy = DEFAULT_POLICY,
+    on_error: OnError = "error",
+    on_progress: Progress | None = None,
+) -> EncodedDataset:
+    """Encode both sides of a data set; see `recallatk.encoding.encode`.
+
+    Raises:
+        RecallatkError: as for `encode`; or what the encoder says of itself cannot be recorded.
+    """
+    sides = [dataset.query] if dataset.gallery is None else [dataset.query, dataset.gallery]
+    encoded = encode_sides(
+        sides, encoder, batch=batch, decode=decode, policy=policy, on_error=on_error, on_progress=on_progress
+    )
+    provenance = dataclasses.replace(
+        encoded.provenance,
+        data={"root": shown(str(dataset.root))},
+        skipped=(*dataset.skipped, *encoded.provenance.skipped),
+        notes=(*dataset.notes, *encoded.provenance.notes),
+        warnings=dataset.warnings,
+    )
+    return dataclasses.replace(encoded, provenance=provenance, qrels=dataset.qrels)
+
+
+def encode_sides(
+    sides: Sequence[ImageSet],
+    encoder: Encoder,
+    *,
+    batch: int = BATCH,
+    decode: bool = True,
+    policy: DecodePolicy = DEFAULT_POLICY,
+    on_error: OnError = "error",
+    on_progress: Progress | None = None,
+) -> EncodedDataset:
+    """Encode the queries alone, or queries and gallery, that come from no data set; as `encode_dataset`."""
+    provenance = describe_encoder(encoder, policy if decode else None)
+    encoded = encode(
+        sides, encoder, batch=batch, decode=decode, policy=policy, on_error=on_error, on_progress=on_progress
+    )
+    conversions = [f"{counted(count, 'image')}: {what}" for what, count in sorted(encoded.conversions.items())]
+    provenance = dataclasses.replace(provenance, skipped=encoded.skipped, notes=tuple(conversions))
+    return EncodedDataset(encoded.sets[0], encoded.sets[1] if len(encoded.sets) > 1 else None, provenance)
+
+
+def evaluate_encoded(
+    encoded: EncodedDataset,
+    *,
+    protocol: EvalProtocol | None = None,
+    metrics: Sequence[str] = (),
+    backend: str = "reference",
+    memory: int | None = None,
+    started: datetime | None = None,
+) -> Report:
+    """Evaluate an encoded data set and note where and when that was done.
+
+    Args:
+        encoded: the embeddings and where they came from.
+        protocol: as for `evaluate_embeddings`.
+        metrics: as for `evaluate_embeddings`.
+        backend: as for `evaluate_embeddings`.
+        memory: as for `evaluate_embeddings`.
+        started: when the work began, for the record.
+
+    Raises:
+        RecallatkError: as for `evaluate_embeddings`.
+    """
+    provenance = dataclasses.replace(encoded.provenance, environment=describe_environment(started))
+    return evaluate_embeddings(
+        encoded.query,
+        encoded.gallery,
+        protocol=protocol,
+        qrels=encoded.qrels,
+        metrics=metrics,
+        backend=backend,
+        memory=memory,
+        provenance=provenance,
+    )
+
+
+def embedding_files(path: str | os.PathLike[str], *, alone: bool) -> tuple[Path, ...]:
+    """The files of embeddings that `save_encoded` writes: one, or NAME-query and NAME-gallery for two sides."""
+    path = Path(path)
+    return (path,) if alone else tuple(path.with_name(f"{path.stem}-{side}{path.suffix}") for side in _SIDES)
+
+
+def save_encoded(encoded: EncodedDataset, path: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write the embeddings with all that is known of encoder and data, so that `load_encoded` gives both back.
+
+    Returns:
+        The files of embeddings, queries first; see `embedding_files`.
+    """
+    files = embedding_files(path, alone=encoded.gallery is None)
+    provenance = encoded.provenance
+    metadata = {
+        **{field: getattr(provenance, field) for field in _OF_ENCODER},
+        "recallatk": version("recallatk"),
+        "skipped": [dataclasses.asdict(skipped) for skipped in provenance.skipped],
+        "notes": provenance.notes,
+        "warnings": provenance.warnings,
+    }
+    for file, embeddings in zip(files, (encoded.query, encoded.gallery), strict=False):
+        if embeddings is not None:
+            save_embeddings(embeddings, file, metadata=metadata)
+    return files
+
+
+def load_encoded(
+    query: str | os.PathLike[str],
+    gallery: str | os.PathLike[str] | None = None,
+    *,
+    query_labels: str | os.PathLike[str] | None = None,
+    gallery_labels: str | os.PathLike[str] | None = None,
+    label_separator: str | None = None,
+    labels_required: bool = True,
+    on_error: OnError = "error",
+) -> EncodedDataset:
+    """Read embedding files, and what they say together of encoder and data.
+
+    Args:
+        query: the file of the queries; see `load_embeddings`.
+        gallery: the file of the gallery; None, or the same file, for leave-one-out.
+        query_labels: a file of labels for the queries.
+        gallery_labels: a file of labels for the gallery.
+        label_separator: as for `load_embeddings`.
+        labels_required: as for `load_embeddings`.
+        on_error: as for `load_embeddings`.
+
+    Raises:
+        RecallatkError: as for `load_embeddings`.
+    """
+    sides = [("query", query, query_labels), ("gallery", gallery, gallery_labels)]
+    if gallery is None or Path(gallery).resolve() == Path(query).resolve():
+        del sides[1]
+    loaded = [
+        load_embeddings(
+            path,
+            labels=labels,
+            name=f"{side} ({shown(Path(path).name)})",
+            label_separator=label_separator,
+            labels_required=labels_required,
+            on_error=on_error,
+        )
+        for side, path, labels in sides
+        if path is not None
+    ]
+    provenance = _provenance_of(loaded, [shown(os.fspath(path)) for _, path, _ in sides if path is not None])
+    return EncodedDataset(loaded[0].embeddings, loaded[1].embeddings if len(loaded) > 1 else None, provenance)
+
+
+_SIDES = ("query", "gallery")
+_OF_ENCODER = ("encoder", "fingerprint", "preprocessing", "decode")
+"""What `Provenance` says of the encoder, which both files of a data set must agree on."""
+
+
+def _provenance_of(loaded: Sequence[LoadedEmbeddings], files: list[str]) -> Provenance:
+    """What one or two embedding files say; each of them holds what was noticed in the whole data set."""
+    known: dict[str, Any] = {}
+    warnings, notes, skipped = [], [], []
+    for file in loaded:
+        warnings += file.metadata.get("warnings", [])
+        notes += [*file.metadata.get("notes", []), *file.notes]
+        skipped += [*(Skipped(**item) for item in file.metadata.get("skipped", [])), *file.skipped]
+    for field in _OF_ENCODER:
+        values = [file.metadata.get(field) for file in loaded]
+        if any(value != values[0] for value in values):
+            warnings.append(f"query and gallery embeddings differ in {field}: {values[0]!r} and {values[1]!r}")
+        else:
+            known[field] = values[0]
+    return Provenance(
+        **known,
+        data={"files": files},
+        skipped=tuple(dict.fromkeys(skipped)),
+        notes=tuple(dict.fromkeys(notes)),
+        warnings=tuple(dict.fromkeys(warnings)),
+    )

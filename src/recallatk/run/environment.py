@@ -1,0 +1,46 @@
+"""Where and when a run was made; never part of a hash."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from recallatk.datasets.naming import shown
+
+PACKAGES = ("numpy", "pillow", "pyarrow", "onnxruntime", "torch")
+
+
+def describe_environment(started: datetime | None = None) -> dict[str, Any]:
+    """Versions, machine, BLAS, command and time, for the record and for `recallatk info`; never part of a hash."""
+    from threadpoolctl import threadpool_info
+
+    now = datetime.now(UTC)
+    described: dict[str, Any] = {
+        "recallatk": version("recallatk"),
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _installed(name))},
+        "blas": [
+            {key: pool.get(key) for key in ("internal_api", "version", "architecture", "num_threads")}
+            for pool in threadpool_info()
+        ],
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "command": [shown(word) for word in (Path(sys.argv[0]).name, *sys.argv[1:])],
+        "finished": now.isoformat(timespec="seconds"),
+    }
+    if started is not None:
+        described["seconds"] = round((now - started).total_seconds(), 3)
+    return described
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

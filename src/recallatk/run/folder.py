@@ -1,0 +1,186 @@
+"""A run on disk: record.json, queries.parquet, and the embeddings if they were asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recallatk.report import Report, report_from_record
+from recallatk.run.encoded import EncodedDataset, save_encoded
+from recallatk.types import EvalProtocol, RecallatkError
+from recallatk.wording import counted
+
+RECORD = "record.json"
+QUERIES = "queries.parquet"
+_EMBEDDINGS = tuple(
+    f"embeddings{side}{suffix}" for side in ("", "-query", "-gallery") for suffix in (".npy", ".samples.parquet")
+)
+
+
+def check_run_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Refuse to write over an earlier run, or where nothing can be written, before any work is done.
+
+    Raises:
+        RecallatkError: the folder holds a run, is or lies below a file, or may not be written to.
+    """
+    folder = Path(folder)
+    # os.path: Path.exists raises where a name is too long or a folder is closed to us.
+    there = next(place for place in (folder, *folder.absolute().parents) if os.path.exists(place))  # noqa: PTH110
+    if not there.is_dir():
+        raise RecallatkError(f"{folder}: {'this' if there == folder else there} is a file; name a folder for the run")
+    if not os.access(there, os.W_OK):
+        raise RecallatkError(f"{folder}: {there} may not be written to; name another folder for the run")
+    if (folder / RECORD).exists() and not overwrite:
+        raise RecallatkError(
+            f"{folder}: there is a run already; name another folder, or use overwrite=True (--overwrite)"
+        )
+
+
+def save_run(
+    report: Report,
+    folder: str | os.PathLike[str],
+    *,
+    embeddings: EncodedDataset | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write a run: record.json, queries.parquet (a row a query) and, if given, the embeddings as .npy.
+
+    The record is written last, so a folder with a record is complete.
+
+    Args:
+        report: what an evaluation said.
+        folder: where to; made if it is not there.
+        embeddings: what was evaluated, to be kept beside it.
+        overwrite: take the place of an earlier run, of which nothing is left.
+
+    Raises:
+        RecallatkError: as for `check_run_folder`, or the disk refuses.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = Path(folder)
+    check_run_folder(folder, overwrite=overwrite)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (RECORD, QUERIES, *_EMBEDDINGS):
+            (folder / name).unlink(missing_ok=True)
+        if embeddings is not None:
+            save_encoded(embeddings, folder / "embeddings.npy")
+        table = pa.table({name: _arrow(values) for name, values in report.queries.items()})
+        with (folder / QUERIES).open("wb") as stream:  # Arrow would take some names for addresses
+            pq.write_table(table, stream)
+        unfinished = folder / f".{RECORD}.tmp"
+        unfinished.write_text(report.to_json() + "\n", encoding="utf-8")
+        unfinished.replace(folder / RECORD)
+    except OSError as error:
+        raise RecallatkError(f"{error.filename or folder}: cannot be written ({_reason(error)})") from error
+
+
+def load_report(folder: str | os.PathLike[str]) -> Report:
+    """Read the report of a saved run.
+
+    Raises:
+        RecallatkError: there is no complete run in the folder, it is damaged, or it has another schema.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = Path(folder)
+    record = read_record(folder)
+    if not (folder / QUERIES).is_file():
+        raise RecallatkError(f"{folder}: {QUERIES} is missing beside {RECORD}; the run is not complete")
+    try:
+        with (folder / QUERIES).open("rb") as stream:
+            table = pq.read_table(stream)
+    except (OSError, pa.ArrowException) as error:
+        raise RecallatkError(f"{folder / QUERIES}: cannot be read as Parquet: {_reason(error)}") from error
+    queries = {name: _column(table.column(name)) for name in table.column_names}
+    try:
+        report = report_from_record(record, queries)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RecallatkError(f"{folder / RECORD}: the record is damaged ({_reason(error)}); repeat the run") from error
+    if table.num_rows != report.num_queries:
+        raise RecallatkError(
+            f"{folder / QUERIES}: {counted(table.num_rows, 'row')} for the {report.num_queries} queries of {RECORD}; "
+            "these are not of one run"
+        )
+    return report
+
+
+def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the record of a run: its folder, or record.json itself.
+
+    Raises:
+        RecallatkError: there is none, or it is no JSON object.
+    """
+    path = Path(path)
+    file = path / RECORD if path.is_dir() else path
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecallatkError(f"{file}: cannot be read ({_reason(error)}); name the folder of a run") from error
+    except (ValueError, RecursionError) as error:
+        raise RecallatkError(f"{file}: this is no JSON ({_reason(error)})") from error
+    if not isinstance(record, dict):
+        raise RecallatkError(f"{file}: this is no record; a record is a JSON object")
+    return record
+
+
+def read_protocol(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The protocol fields of a TOML file or of an earlier record: the record is the configuration.
+
+    Raises:
+        RecallatkError: not readable, a key that is no field of the protocol, or a value that its field does not take.
+    """
+    path = Path(path)
+    if path.suffix.lower() == ".toml":
+        try:
+            found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise RecallatkError(f"{path}: cannot be read ({_reason(error)})") from error
+        except (ValueError, RecursionError) as error:
+            raise RecallatkError(f"{path}: this is no TOML ({_reason(error)})") from error
+        found = found.get("protocol", found)
+    else:
+        found = read_record(path).get("protocol", {})
+    fields = [field.name for field in dataclasses.fields(EvalProtocol)]
+    wrong = "there is no protocol in it" if not found or not isinstance(found, dict) else ""
+    for key in () if wrong else found:
+        wrong = wrong or ("" if key in fields else f"{key!r} is no field of the protocol")
+    if wrong:
+        raise RecallatkError(f"{path}: {wrong}; the fields are: {', '.join(fields)}")
+    try:
+        EvalProtocol(**found)
+    except RecallatkError as error:
+        raise type(error)(f"{path}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise RecallatkError(f"{path}: a value of the protocol is of another kind than its field ({error})") from error
+    return dict(found)
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
+
+
+def _column(column: Any) -> Any:
+    """A column as `Report.queries` has it."""
+    if str(column.type) in ("int64", "double", "bool"):
+        return column.to_numpy()
+    return tuple(tuple(value) if isinstance(value, list) else value for value in column.to_pylist())
+
+
+def _arrow(values: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(values, np.ndarray):
+        return pa.array(values, from_pandas=True)  # NaN, the value of an excluded query, becomes null
+    if any(isinstance(value, tuple) for value in values):
+        return pa.array([[value] if isinstance(value, str) else list(value) for value in values], pa.list_(pa.string()))
+    return pa.array(list(values), pa.string())

@@ -1,0 +1,96 @@
+"""evaluate(): images, labels and a callable to a report."""
+
+from __future__ import annotations
+
+import numbers
+import os
+from collections.abc import Hashable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recallatk.datasets.naming import shown
+from recallatk.encoding import BATCH
+from recallatk.relevance import check_labels_agree
+from recallatk.report import Report
+from recallatk.run.encoded import encode_sides, evaluate_encoded
+from recallatk.types import Encoder, EvalProtocol, ImageSet, RecallatkError, as_labels
+from recallatk.wording import counted
+
+
+def evaluate(
+    query_images: Sequence[Any],
+    query_labels: Iterable[Any],
+    gallery_images: Sequence[Any],
+    gallery_labels: Iterable[Any],
+    encoder_fn: Encoder,
+    ks: Sequence[int] | int = (1, 5, 10),
+    *,
+    protocol: EvalProtocol | None = None,
+    batch: int = BATCH,
+    decode: bool = False,
+) -> Report:
+    """Encode query and gallery images with a callable and evaluate them.
+
+    A query is never in its own ranking: paths are the same image if they lead to the same file, texts and numbers if
+    they are equal, other elements if they are the same object (hand over the same list twice for leave-one-out). Each
+    distinct image is encoded once.
+
+    Args:
+        query_images: paths, or whatever `encoder_fn` takes.
+        query_labels: one label each, text or integers; lists for several.
+        gallery_images: as `query_images`.
+        gallery_labels: as `query_labels`.
+        encoder_fn: a callable from a list of n elements to an array (n, d).
+        ks: the cutoffs; not used when `protocol` is given.
+        protocol: everything that can change the number.
+        batch: how many elements go into the encoder at once.
+        decode: elements are paths and the encoder wants RGB images; by default elements are handed over as they are.
+
+    Returns:
+        The report; it prints the template and reads like a dict: `report["recall@1"]`.
+
+    Raises:
+        RecallatkError: images and labels do not fit each other, an image is on both sides under two labels, or as for
+            `encode` and `evaluate_embeddings`.
+    """
+    started = datetime.now(UTC)
+    protocol = protocol or EvalProtocol(ks=ks)  # type: ignore[arg-type]  # brought to a tuple there
+    query = tuple(query_images)
+    gallery = query if gallery_images is query_images else tuple(gallery_images)
+    known: dict[Hashable, str] = {}
+    sides = [
+        _image_set("query", query, query_labels, known),
+        _image_set("gallery", gallery, gallery_labels, known),
+    ]
+    (queries, items) = (side.same or () for side in sides)
+    check_labels_agree(queries, sides[0].labels, items, sides[1].labels)
+    encoded = encode_sides(sides, encoder_fn, batch=batch, decode=decode)
+    return evaluate_encoded(encoded, protocol=protocol, started=started)
+
+
+def _image_set(name: str, elements: tuple[Any, ...], labels: Iterable[Any], known: dict[Hashable, str]) -> ImageSet:
+    """Ids and identities of elements: those of the file for a path, those of the object for most other things."""
+    texts, kind = as_labels(labels, name)
+    if len(elements) != len(texts):
+        raise RecallatkError(
+            f"{name}: {counted(len(texts), 'label')} for {counted(len(elements), 'image')}; there must be one for each"
+        )
+    ids, same, taken = [], [], set()
+    for row, element in enumerate(elements):
+        if isinstance(element, str | os.PathLike):
+            path = os.fsdecode(element)
+            identifier = shown(path)
+            # os.path: Path.exists raises on a text that is too long for a name.
+            same.append(shown(str(Path(path).resolve())) if os.path.exists(path) else identifier)  # noqa: PTH110
+        else:
+            identifier = f"{name} {row}"
+            is_number = isinstance(element, numbers.Number | np.number | np.bool_)
+            same.append(known.setdefault(("number", element) if is_number else id(element), identifier))
+        if identifier in taken:
+            identifier = f"{identifier} (row {row})"
+        taken.add(identifier)
+        ids.append(identifier)
+    return ImageSet(elements, tuple(ids), texts, same=tuple(same), label_kind=kind)

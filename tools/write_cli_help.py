@@ -1,0 +1,71 @@
+"""Write the help of every command into docs/cli.md, between its markers.
+
+    python tools/write_cli_help.py [--check]
+
+Run it after a flag or its description changed. Exit status 1 with --check: the page is not current.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from recallatk.cli import app
+
+PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
+WIDTH = 100
+END = "<!-- end of help -->"
+
+
+def commands() -> list[str]:
+    """The names of the commands, in the order of the source."""
+    return [name for name in app if not name.startswith("-")]
+
+
+def help_text(command: str) -> str:
+    """What `recallatk COMMAND --help` prints on a terminal of fixed width."""
+    screen = io.StringIO()
+    app.help_print([command], console=Console(file=screen, width=WIDTH, color_system=None))
+    return "\n".join(line.rstrip() for line in screen.getvalue().splitlines()).strip()
+
+
+def render(page: str) -> str:
+    """The page with the current help between its markers, `<!-- help: COMMAND -->` and `<!-- end of help -->`.
+
+    Raises:
+        ValueError: a command has no marker, or a marker has no command.
+    """
+    block = re.compile(rf"(<!-- help: (\S+) -->\n).*?({re.escape(END)})", re.DOTALL)
+    marked = [name for _, name, _ in block.findall(page)]
+    if sorted(marked) != sorted(commands()):
+        raise ValueError(f"the page has markers for {sorted(marked)}, the commands are {sorted(commands())}")
+    return block.sub(lambda found: f"{found[1]}```text\n{help_text(found[2])}\n```\n{found[3]}", page)
+
+
+def without_help(page: str) -> str:
+    """The page without what stands between the markers."""
+    return re.sub(rf"<!-- help: \S+ -->\n.*?{re.escape(END)}", "", page, flags=re.DOTALL)
+
+
+def main() -> int:
+    """Write or check; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is not current")
+    check = parser.parse_args().check
+    written = PAGE.read_text("utf-8")
+    current = render(written)
+    if check:
+        if current != written:
+            print(f"{PAGE}: the help is not current; run python tools/write_cli_help.py", file=sys.stderr)
+        return int(current != written)
+    PAGE.write_text(current, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
