@@ -20,6 +20,8 @@ from recallatk.types import ChoiceError, RecallatkError
 __all__ = ["BACKENDS", "Block", "Depth", "Grid", "RankedRows", "Ranking", "list_rows", "rank", "rank_scores", "to_grid"]
 
 BACKENDS: dict[str, str] = {
+    "native": "recallatk.ranking.native:rank_blocks",
+    "numpy": "recallatk.ranking.screen:rank_blocks",
     "reference": "recallatk.ranking.reference:rank_blocks",
 }
 """Backend name -> "module:function". Every backend returns the same counts; see CONTRIBUTING.md to add one."""
