@@ -33,8 +33,9 @@ def evaluate_embeddings(
     protocol: EvalProtocol | None = None,
     qrels: Qrels | None = None,
     metrics: Sequence[str] = (),
-    backend: str = "reference",
+    backend: str = "auto",
     memory: int | None = None,
+    threads: int | None = None,
     provenance: Provenance | None = None,
 ) -> Report:
     """Evaluate embeddings.
@@ -48,6 +49,7 @@ def evaluate_embeddings(
         metrics: metrics beside recall@k, such as `"set_recall@5"` or `"mrr"`.
         backend: how to count; never changes a number.
         memory: bytes of working memory for the ranking; default a fraction of what is free.
+        threads: how many; default as many as there are cores.
         provenance: what is known of encoder and data, for the record.
 
     Raises:
@@ -63,7 +65,16 @@ def evaluate_embeddings(
     task = Task.of(query, gallery, protocol, qrels, metrics)
     _check_sets(query, gallery or query)
     grids = to_grid(*[side.embeddings for side in (query, gallery) if side is not None], similarity=task.similarity)
-    blocks = rank(grids[0], grids[-1], task.relevance, depth=task.depth, backend=backend, memory=memory)
+    blocks = rank(
+        grids[0],
+        grids[-1],
+        task.relevance,
+        depth=task.depth,
+        limit=task.limit,
+        backend=backend,
+        memory=memory,
+        threads=threads,
+    )
     sides = [("g", gallery or query), ("q", query)]
     return task.report(
         blocks,

@@ -64,6 +64,13 @@ class Task:
         """How deep the deepest metric looks."""
         return "all" if any(name.metric.depth == "all" for name in self.names) else "first"
 
+    @property
+    def limit(self) -> npt.NDArray[np.int64]:
+        """The rank from which on nothing changes any metric, for each query."""
+        most_positives = self.relevance.positive.pairs
+        limits = [name.reach(most_positives) for name in self.names if name.metric.depth == "all"]
+        return np.maximum.reduce([np.ones(len(self.query), np.int64), *limits])
+
     def report(
         self,
         blocks: Iterable[Ranking],

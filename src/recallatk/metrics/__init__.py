@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import numpy as np
+
 from recallatk.metrics.average_precision import (
     average_precision,
     average_precision_at_r,
@@ -24,7 +26,7 @@ from recallatk.metrics.found import (
     set_recall_at_k,
 )
 from recallatk.metrics.gain import ndcg
-from recallatk.metrics.levels import Values
+from recallatk.metrics.levels import Counts, Values
 from recallatk.ranking import Depth, Ranking
 from recallatk.types import Average, ChoiceError, Label, Ties
 
@@ -39,12 +41,15 @@ class Metric:
         compute: ranking block, cutoff k (0: none) and tie rule -> one value in 0..1 a query; 0 for a query without a
             positive.
         depth: how deep the ranking must be.
+        reach: how deep a rank can matter: "k" to the cutoff (everywhere without one), "r" to the number of positives,
+            "all" everywhere. Levels beyond are not counted.
         cutoff: whether a cutoff follows the name, as in `recall@10`: always, never, or maybe (none: no cutoff).
         summary: one line for lists.
     """
 
     compute: Callable[[Ranking, int, Ties], Values]
     depth: Depth
+    reach: Literal["k", "r", "all"]
     cutoff: Literal["always", "maybe", "never"]
     summary: str
 
@@ -67,6 +72,13 @@ class MetricName:
     def metric(self) -> Metric:
         """The row of METRICS."""
         return METRICS[self.name]
+
+    def reach(self, n_positives: Counts) -> Counts:
+        """The rank from which on nothing changes this metric, for each query."""
+        if self.metric.reach == "r":
+            return n_positives
+        deepest = self.k if self.metric.reach == "k" and self.k else np.iinfo(np.int64).max
+        return np.full(len(n_positives), deepest)
 
     def values(self, ranking: Ranking, *, ties: Ties) -> Values:
         """One value a query of the block."""
@@ -95,20 +107,26 @@ def parse_metric(text: str) -> MetricName:
 
 
 METRICS: dict[str, Metric] = {
-    "recall": Metric(hit_at_k, "first", "always", "hit rate: at least one positive among the first k"),
-    "cmc": Metric(hit_at_k, "first", "always", "recall@k under its name in re-identification (rank-k)"),
-    "set_recall": Metric(set_recall_at_k, "all", "always", "share of the positives that are among the first k"),
-    "capped_recall": Metric(capped_recall_at_k, "all", "always", "positives among the first k, divided by min(k, R)"),
-    "precision": Metric(precision_at_k, "all", "always", "positives among the first k, divided by k"),
-    "r_precision": Metric(r_precision, "all", "never", "precision at R, the number of positives"),
-    "map": Metric(average_precision, "all", "maybe", "average precision (step form), divided by R, also at a cutoff"),
-    "map_capped": Metric(capped_average_precision, "all", "always", "map@k divided by min(k, R)"),
-    "map_trapezoid": Metric(trapezoid_average_precision, "all", "never", "average precision by the trapezoid rule"),
-    "map_r": Metric(average_precision_at_r, "all", "never", "MAP@R: average precision within the first R"),
-    "mrr": Metric(reciprocal_rank, "first", "never", "one over the rank of the first positive"),
-    "ndcg": Metric(ndcg, "all", "maybe", "discounted gain of the grades, divided by that of the best order"),
-    "minp": Metric(inverse_negative_penalty, "all", "never", "R divided by the rank of the last positive"),
-    "mp": Metric(revisited_precision_at_k, "all", "always", "precision at k, or at the last positive before k"),
+    "recall": Metric(hit_at_k, "first", "k", "always", "hit rate: at least one positive among the first k"),
+    "cmc": Metric(hit_at_k, "first", "k", "always", "recall@k under its name in re-identification (rank-k)"),
+    "set_recall": Metric(set_recall_at_k, "all", "k", "always", "share of the positives that are among the first k"),
+    "capped_recall": Metric(
+        capped_recall_at_k, "all", "k", "always", "positives among the first k, divided by min(k, R)"
+    ),
+    "precision": Metric(precision_at_k, "all", "k", "always", "positives among the first k, divided by k"),
+    "r_precision": Metric(r_precision, "all", "r", "never", "precision at R, the number of positives"),
+    "map": Metric(
+        average_precision, "all", "k", "maybe", "average precision (step form), divided by R, also at a cutoff"
+    ),
+    "map_capped": Metric(capped_average_precision, "all", "k", "always", "map@k divided by min(k, R)"),
+    "map_trapezoid": Metric(
+        trapezoid_average_precision, "all", "all", "never", "average precision by the trapezoid rule"
+    ),
+    "map_r": Metric(average_precision_at_r, "all", "r", "never", "MAP@R: average precision within the first R"),
+    "mrr": Metric(reciprocal_rank, "first", "all", "never", "one over the rank of the first positive"),
+    "ndcg": Metric(ndcg, "all", "k", "maybe", "discounted gain of the grades, divided by that of the best order"),
+    "minp": Metric(inverse_negative_penalty, "all", "all", "never", "R divided by the rank of the last positive"),
+    "mp": Metric(revisited_precision_at_k, "all", "k", "always", "precision at k, or at the last positive before k"),
 }
 
 

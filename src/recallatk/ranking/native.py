@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +18,7 @@ from recallatk.ranking.grid import Grid, GridRows
 from recallatk.ranking.passes import LevelCounts, assemble, find_best_positives
 from recallatk.ranking.screen import rank_blocks as rank_by_numpy
 from recallatk.relevance import Relevance
+from recallatk.types import RecallatkError
 
 SUPERBLOCK = 192
 LEFT, RIGHT = 6, 64
@@ -30,22 +32,24 @@ STEPS = 2.0**52
 """Grid steps of similarity in the unit that thresholds are computed in."""
 
 
+@functools.cache
 def why_not() -> str | None:
     """Why this backend cannot be used here; None if it can."""
     try:
-        from recallatk.ranking import _native
+        native = _extension()
     except ImportError:
-        return "the C extension was not built (no compiler when recallatk was installed)"
-    if not _native.supported():
+        return "the C extension was not built (there was no compiler when recallatk was installed)"
+    if not native.supported():
         return "this processor has no AVX-512 VNNI"
-    return None if _self_test() else "the kernel failed its self-test on this machine"
+    return None if _self_test(native) else "the kernel failed its self-test on this machine"
 
 
-@functools.cache
-def _self_test() -> bool:
+def _extension() -> Any:
+    return importlib.import_module("recallatk.ranking._native")
+
+
+def _self_test(native: Any) -> bool:
     """The kernel against numpy on values that would saturate or overflow on a processor that does it wrong."""
-    from recallatk.ranking import _native
-
     words = 5
     patterns = np.array([127, -127, 127, -127, 1, 0, 126, -126, 64, -64], dtype=np.int64)
     left = np.resize(patterns, (LEFT, 4 * words))
@@ -56,7 +60,7 @@ def _self_test() -> bool:
     packed_right = _aligned(words * 4 * RIGHT, np.uint8).reshape(words, RIGHT, 4)
     packed_right[:] = (right + 128).astype(np.uint8).reshape(RIGHT, words, 4).transpose(1, 0, 2)
     offset = (-128 * left.sum(axis=1)).astype(np.int32)
-    found = np.frombuffer(_native.products(packed_left, packed_right, offset, words), dtype=np.int32)
+    found = np.frombuffer(native.products(packed_left, packed_right, offset, words), dtype=np.int32)
     return bool(np.array_equal(found.reshape(LEFT, RIGHT), left @ right.T))
 
 
@@ -67,6 +71,7 @@ def rank_blocks(
     *,
     depth: Depth,
     memory: int,
+    limit: Counts | None = None,
     block: Block | None = None,
     threads: int = 1,
 ) -> Iterator[Ranking]:
@@ -75,12 +80,16 @@ def rank_blocks(
     What it does not screen (depth "all", euclidean similarities, very wide rows) is left to the numpy backend.
     """
     d = query.rows.shape[1]
+    if reason := why_not():
+        raise RecallatkError(f"the backend native cannot be used: {reason}; choose auto or numpy")
     if depth == "all" or gallery.similarity == "euclidean" or d > MOST_COLUMNS:
-        yield from rank_by_numpy(query, gallery, relevance, depth=depth, memory=memory, block=block)
+        yield from rank_by_numpy(
+            query, gallery, relevance, depth=depth, memory=memory, limit=limit, block=block, threads=threads
+        )
         return
     size = block or Block.within(memory, d)
     products = _PairProducts(np.ascontiguousarray(query.rows), np.ascontiguousarray(gallery.rows))
-    found = find_best_positives(relevance, products, near=gallery.near, size=size)
+    found = find_best_positives(query, gallery, relevance, products, size=size)
     own = pack(query.rows, found.similarity)
     other = own if query.rows is gallery.rows else pack(gallery.rows, None)
     counted = _count(own, other, gallery.near, threads)
@@ -93,10 +102,8 @@ class _PairProducts:
     gallery: GridRows
 
     def __call__(self, owners: Counts, rows: Counts) -> Similarities:
-        from recallatk.ranking import _native
-
         similarity = np.empty(len(owners))
-        _native.pair_products(self.query, self.gallery, owners, rows, self.query.shape[1], similarity)
+        _extension().pair_products(self.query, self.gallery, owners, rows, self.query.shape[1], similarity)
         return similarity
 
 
@@ -125,8 +132,6 @@ def pack(rows: GridRows, best: Similarities | None) -> Packed:
         rows: (n, d) grid rows.
         best: (n,) the best positive of each row as a query, in grid steps; None for a gallery.
     """
-    from recallatk.ranking import _native
-
     n, d = rows.shape
     rows = np.ascontiguousarray(rows)
     words = -(-d // 4)
@@ -147,7 +152,7 @@ def pack(rows: GridRows, best: Similarities | None) -> Packed:
         lengths[start : start + len(part)] = exact
         # Rounding to float32 moves a row by at most 2**-24 of its length.
         slack = float(exact.max()) * 2.0**-24
-        _native.pack(real, d, words, start, scale, slack, left, right, offset, head, tail)
+        _extension().pack(real, d, words, start, scale, slack, left, right, offset, head, tail)
     by_block = (blocks, SUPERBLOCK)
     most_tail, longest = tail.reshape(by_block).max(axis=1), lengths.reshape(by_block).max(axis=1)
     sorted_best = np.full(places, np.inf)
@@ -158,8 +163,7 @@ def pack(rows: GridRows, best: Similarities | None) -> Packed:
 
 
 def _count(query: Packed, gallery: Packed, near: int, threads: int) -> LevelCounts:
-    from recallatk.ranking import _native
-
+    native = _extension()
     symmetric = query is gallery
     d = query.rows.shape[1]
     words = -(-d // 4)
@@ -176,7 +180,7 @@ def _count(query: Packed, gallery: Packed, near: int, threads: int) -> LevelCoun
                 return
             stop = min(start + AT_ONCE, query.superblocks)
             span = (start, stop, 0, gallery.superblocks)
-            _native.count(query.buffers, gallery.buffers, words, d, near, STEPS, *span, symmetric, *arrays)
+            native.count(query.buffers, gallery.buffers, words, d, near, STEPS, *span, symmetric, *arrays)
 
     if threads == 1:
         work(0)

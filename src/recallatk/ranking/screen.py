@@ -1,8 +1,4 @@
-"""The numpy backend: a float32 product decides what it can prove, a float64 product of grid rows decides the rest.
-
-The bound is derived in docs/exactness.md: with u = 2**-24, rows x and y of d coordinates rounded to float32 and their
-inner product summed in float32 in any order, the result is within (d + 3) u (1 + 2 d u) |x| |y| of the exact one.
-"""
+"""The numpy backend: a float32 product decides what it can prove, an exact product of grid rows decides the rest."""
 
 from __future__ import annotations
 
@@ -12,45 +8,125 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.ranking.blocks import Block
-from recallatk.ranking.counts import Depth, Ranking, Similarities
+from recallatk.ranking.bins import MOST_QUERIES, Bins
+from recallatk.ranking.blocks import Block, query_blocks
+from recallatk.ranking.counting import LevelSet, find_levels, levels_within, make_ranking, pairs_by_row
+from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
 from recallatk.ranking.grid import Grid
 from recallatk.ranking.passes import (
     PAIRS_A_CHUNK,
+    Float32,
     LevelCounts,
     PairProducts,
     assemble,
     find_best_positives,
+    float32_rows,
     grid_products,
+    in_chunks,
+    round_down,
+    round_up,
 )
 from recallatk.ranking.reference import rank_blocks as rank_by_reference
-from recallatk.relevance import Relevance
-
-Float32 = npt.NDArray[np.float32]
-
-UNIT_ROUNDOFF = 2.0**-24
-SMALLEST = 2.0**-100
-"""Covers what underflow may take from a sum of products; coordinates are below 2 in size."""
+from recallatk.relevance import Judgements, Relevance
 
 
 def rank_blocks(
-    query: Grid, gallery: Grid, relevance: Relevance, *, depth: Depth, memory: int, block: Block | None = None
+    query: Grid,
+    gallery: Grid,
+    relevance: Relevance,
+    *,
+    depth: Depth,
+    memory: int,
+    limit: Counts | None = None,
+    block: Block | None = None,
+    threads: int = 1,
 ) -> Iterator[Ranking]:
-    """Rank with a float32 screen; see `recallatk.ranking.rank`.
+    """Rank with a float32 screen; see `recallatk.ranking.rank`. BLAS brings its own threads.
 
-    What it does not screen, depth "all" and euclidean similarities, is left to the reference backend.
+    Euclidean similarities are not screened but left to the reference backend.
     """
-    if depth == "all" or gallery.similarity == "euclidean":
-        yield from rank_by_reference(query, gallery, relevance, depth=depth, memory=memory, block=block)
+    if gallery.similarity == "euclidean":
+        yield from rank_by_reference(
+            query, gallery, relevance, depth=depth, memory=memory, limit=limit, block=block, threads=threads
+        )
         return
     size = block or Block.within(memory, query.rows.shape[1])
     products = grid_products(query, gallery)
-    found = find_best_positives(relevance, products, near=gallery.near, size=size)
-    screen = Screen.of(query, gallery, found.similarity, products)
+    if depth == "all":
+        size = dataclasses.replace(size, queries=min(size.queries, MOST_QUERIES))
+        rows = Rows.of(query, gallery)
+        for queries in query_blocks(relevance.pairs, size):
+            within = None if limit is None else limit[queries]
+            yield _rank_all(rows, queries, relevance.judge(queries), products, gallery, size.gallery, within)
+        return
+    found = find_best_positives(query, gallery, relevance, products, size=size)
+    screen = Screen.of(Rows.of(query, gallery), found.similarity, products, gallery.near)
     counted = LevelCounts.zeros(len(query.rows))
     for tile in screen.tiles(size):
         tile.count(counted)
     yield assemble(found, counted, len(gallery.rows), gallery.unit)
+
+
+def _rank_all(
+    rows: Rows,
+    queries: slice,
+    judged: Judgements,
+    products: PairProducts,
+    gallery: Grid,
+    tile: int,
+    limit: Counts | None,
+) -> Ranking:
+    """Depth "all": every product that may reach a level is binned between the levels."""
+    n, first = queries.stop - queries.start, queries.start
+    similarity = in_chunks(products, judged.positive_queries + first, judged.positive_rows)
+    levels = find_levels(n, judged, similarity, depth="all")
+    bins = Bins.of(levels.starts, levels.similarity, gallery.near)
+    low = _lowest(levels, np.ones(len(levels.similarity), np.bool_), gallery.near, rows.error)
+    no_negatives = pairs_by_row(judged)
+    steps = 2.0**52
+    for start in range(0, len(gallery.rows), tile):
+        product = rows.query[queries] @ rows.gallery[start : start + tile].T
+        begin, end = np.searchsorted(no_negatives[0], [start, start + product.shape[1]])
+        product[no_negatives[1][begin:end], no_negatives[0][begin:end] - start] = -np.inf
+        places = np.flatnonzero(product >= low[:, None])
+        for part in range(0, len(places), 2**20):
+            at = places[part : part + 2**20]
+            owners, columns = np.divmod(at, product.shape[1])
+            value = product.ravel()[at].astype(np.float64)
+            unsure = bins.add_sure(owners, (value - rows.error) * steps, (value + rows.error) * steps)
+            owners, columns = owners[unsure], columns[unsure] + start
+            bins.add(owners, in_chunks(products, owners + first, columns))
+        if limit is not None and start + tile < len(gallery.rows):
+            ahead = bins.totals()[0]
+            kept = levels_within(limit, levels.starts, ahead, levels.positives_tied)
+            low = _lowest(levels, kept, gallery.near, rows.error)
+    return make_ranking(
+        queries, levels, bins.totals(), judged, n_gallery=len(gallery.rows), unit=gallery.unit, limit=limit
+    )
+
+
+def _lowest(levels: LevelSet, kept: npt.NDArray[np.bool_], near: int, error: float) -> Float32:
+    """For each query the product below which nothing counts: its lowest kept level, or a near-tie below its best."""
+    ranked = np.diff(levels.starts) > 0
+    owners = np.repeat(np.arange(len(ranked)), np.diff(levels.starts))
+    low = np.full(len(ranked), np.inf)
+    np.minimum.at(low, owners[kept], levels.similarity[kept])
+    low[ranked] = np.minimum(low[ranked], levels.similarity[levels.starts[:-1][ranked]] - near)
+    return round_down(low * 2.0**-52 - error)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Float32 rows and the error of their products, see `float32_rows`; one array for self-retrieval."""
+
+    query: Float32
+    gallery: Float32
+    error: float
+
+    @classmethod
+    def of(cls, query: Grid, gallery: Grid) -> Rows:
+        """Round grid rows to float32."""
+        return cls(*float32_rows(query.rows, gallery.rows))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,25 +152,11 @@ class Screen:
     products: PairProducts
 
     @classmethod
-    def of(cls, query: Grid, gallery: Grid, best: Similarities, products: PairProducts) -> Screen:
-        """Prepare rows and thresholds."""
-        step = 2.0**-26  # a coordinate is at most 2**26 steps
-        rows = (gallery.rows * np.float64(step)).astype(np.float32)
-        same = query.rows is gallery.rows
-        own = rows if same else (query.rows * np.float64(step)).astype(np.float32)
-        d = rows.shape[1]
-        lengths = [np.sqrt(np.max(np.einsum("ij,ij->i", x, x, dtype=np.float64), initial=0.0)) for x in (own, rows)]
-        # |x| from float32 coordinates is short of the true length by at most a factor 1 - u; 1.001 covers that too.
-        error = (d + 3) * UNIT_ROUNDOFF * (1 + 2 * d * UNIT_ROUNDOFF) * 1.001 * lengths[0] * lengths[1] + SMALLEST
-        scaled, near = best * step * step, gallery.near * step * step
+    def of(cls, rows: Rows, best: Similarities, products: PairProducts, near: int) -> Screen:
+        """Thresholds for rows."""
+        scaled, margin = best * 2.0**-52, near * 2.0**-52 + rows.error
         return cls(
-            query=own,
-            gallery=rows,
-            best=best,
-            low=_down(scaled - (near + error)),
-            high=_up(scaled + (near + error)),
-            near=gallery.near,
-            products=products,
+            rows.query, rows.gallery, best, round_down(scaled - margin), round_up(scaled + margin), near, products
         )
 
     def tiles(self, size: Block) -> Iterator[Tile]:
@@ -141,11 +203,3 @@ class Tile:
             row, column = row + self.rows.start, column + self.columns.start
             owners, others = (column, row) if transposed else (row, column)
             counted.add(owners, screen.products(owners, others), screen.best[owners], screen.near)
-
-
-def _down(values: Similarities) -> Float32:
-    return np.nextafter(values.astype(np.float32), np.float32(-np.inf))
-
-
-def _up(values: Similarities) -> Float32:
-    return np.nextafter(values.astype(np.float32), np.float32(np.inf))

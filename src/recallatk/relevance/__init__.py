@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -65,27 +65,39 @@ class Relevance:
         """For each query, at most how many gallery rows are judged: what a block of queries costs in memory."""
         return self.positive.pairs + sum((rule.pairs for rule in self.ignored.values()), np.int64(0))
 
-    def judge(self, queries: slice) -> Judgements:
-        """The positive and the ignored rows of the queries `queries.start` to `queries.stop`."""
-        n = queries.stop - queries.start
-        ignored = self._keys(queries, self.ignored.values())
-        positive = self._keys(queries, [self.positive])
+    def judge(self, queries: slice | Rows) -> Judgements:
+        """The positive and the ignored rows of these queries."""
+        rows = np.arange(queries.start, queries.stop) if isinstance(queries, slice) else queries
+        ignored = self._keys(rows, self.ignored.values())
+        positive = self._keys(rows, [self.positive])
         kept = ~np.isin(positive, ignored, assume_unique=True)
-        grades = self.positive.grades_of(queries)[kept] if isinstance(self.positive, PairMatching) else None
-        return Judgements(*self._split(positive[kept], n), *self._split(ignored, n), grades)
+        grades = self.positive.grades_of(rows)[kept] if isinstance(self.positive, PairMatching) else None
+        return Judgements(*self._split(positive[kept], len(rows)), *self._split(ignored, len(rows)), grades)
+
+    def judge_ignored(self, queries: Rows) -> tuple[Rows, Rows]:
+        """The ignored rows alone of these queries: where each query's begin, and the rows."""
+        return self._split(self._keys(queries, self.ignored.values()), len(queries))
+
+    def groups(self) -> Iterator[tuple[Rows, Rows]]:
+        """Queries that match the same gallery rows, before anything is ignored, with these rows.
+
+        Only where the rule knows of such groups (labels do); other queries are in none.
+        """
+        if isinstance(self.positive, Matching):
+            yield from self.positive.groups()
 
     def why_no_positive(self, query: int) -> str:
         """Why this query has no positive, in words."""
-        block = slice(query, query + 1)
-        positive = self._keys(block, [self.positive])
+        alone = np.array([query])
+        positive = self._keys(alone, [self.positive])
         if not len(positive):
             return self.no_match
         for name, rule in self.ignored.items():
-            if np.isin(positive, self._keys(block, [rule])).all():
+            if np.isin(positive, self._keys(alone, [rule])).all():
                 return f"every positive is {name}"
         return f"every positive is {' or '.join(self.ignored)}"
 
-    def _keys(self, queries: slice, rules: Iterable[Matcher]) -> Rows:
+    def _keys(self, queries: Rows, rules: Iterable[Matcher]) -> Rows:
         """Distinct pairs as sorted single numbers: place in the block x gallery size + gallery row."""
         parts = [owners * self.n_gallery + rows for owners, rows in (rule.match(queries) for rule in rules)]
         return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
