@@ -69,7 +69,8 @@ class Task:
         """The rank from which on nothing changes any metric, for each query."""
         most_positives = self.relevance.positive.pairs
         limits = [name.reach(most_positives) for name in self.names if name.metric.depth == "all"]
-        return np.maximum.reduce([np.ones(len(self.query), np.int64), *limits])
+        limit: npt.NDArray[np.int64] = np.maximum.reduce([np.ones(len(self.query), np.int64), *limits])
+        return limit
 
     def report(
         self,
