@@ -110,12 +110,11 @@ def find_best_positives(
         others=LevelCounts.zeros(n),
     )
     one_by_one = np.ones(n, dtype=np.bool_)
-    for members, rows in relevance.groups():
-        if min(len(members), len(rows)) >= SHARED:
-            one_by_one[members] = False
-            step = max(1, size.pairs // len(rows))
-            for start in range(0, len(members), step):
-                _look_at_group(found, members[start : start + step], rows, query, gallery, relevance, products)
+    for members, rows in relevance.groups(SHARED):
+        one_by_one[members] = False
+        step = max(1, size.pairs // len(rows))
+        for start in range(0, len(members), step):
+            _look_at_group(found, members[start : start + step], rows, query, gallery, relevance, products)
     rest = np.flatnonzero(one_by_one)
     for block in query_blocks(relevance.pairs[rest], size):
         queries = rest[block]

@@ -78,13 +78,13 @@ class Relevance:
         """The ignored rows alone of these queries: where each query's begin, and the rows."""
         return self._split(self._keys(queries, self.ignored.values()), len(queries))
 
-    def groups(self) -> Iterator[tuple[Rows, Rows]]:
+    def groups(self, at_least: int) -> Iterator[tuple[Rows, Rows]]:
         """Queries that match the same gallery rows, before anything is ignored, with these rows.
 
-        Only where the rule knows of such groups (labels do); other queries are in none.
+        Only groups of so many queries and rows at least, and only where the rule knows of groups (labels do).
         """
         if isinstance(self.positive, Matching):
-            yield from self.positive.groups()
+            yield from self.positive.groups(at_least)
 
     def why_no_positive(self, query: int) -> str:
         """Why this query has no positive, in words."""

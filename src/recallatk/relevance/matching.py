@@ -72,25 +72,23 @@ class Matching:
         key_owners, rows = take_runs(self.key_starts, self.key_rows, keys)
         return owners[key_owners], rows
 
-    def groups(self) -> Iterator[tuple[Rows, Rows]]:
-        """Queries that have the same keys, with the gallery rows that they match; queries without a key in none."""
+    def groups(self, at_least: int) -> Iterator[tuple[Rows, Rows]]:
+        """Queries that have the same keys, with the gallery rows that they match: so many of both at least."""
         counts = np.diff(self.query_starts)
         alone = np.flatnonzero(counts == 1)
         keys = self.query_keys[self.query_starts[alone]]
-        order = np.argsort(keys, kind="stable")
-        cuts = np.flatnonzero(np.diff(keys[order], prepend=-1))
-        for members in np.split(alone[order], cuts[1:]):
-            if len(members):
-                yield members, self._rows_of(members[0])
+        members = np.bincount(keys, minlength=len(self.key_starts) - 1)
+        for key in np.flatnonzero((members >= at_least) & (np.diff(self.key_starts) >= at_least)).tolist():
+            yield alone[keys == key], self.key_rows[self.key_starts[key] : self.key_starts[key + 1]]
         several: dict[bytes, list[int]] = {}
         for query in np.flatnonzero(counts > 1).tolist():
             own = np.sort(self.query_keys[self.query_starts[query] : self.query_starts[query + 1]])
             several.setdefault(own.tobytes(), []).append(query)
         for group in several.values():
-            yield np.array(group, dtype=np.int64), self._rows_of(group[0])
-
-    def _rows_of(self, query: int) -> Rows:
-        return np.unique(self.match(np.array([query]))[1])
+            if len(group) >= at_least:
+                rows = np.unique(self.match(np.array(group[:1]))[1])
+                if len(rows) >= at_least:
+                    yield np.array(group, dtype=np.int64), rows
 
 
 @dataclasses.dataclass(frozen=True)
