@@ -26,8 +26,8 @@
 #include <math.h>
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 
-/* 6 x 64 products of `words` groups of four coordinates: out[r][c] = init[r] + sum of a[r] (signed) * b[c] (unsigned).
-   Written as assembly because compilers spill the 24 accumulators; vpdpbusd does not saturate. */
+/* 6 x 64 products of `words` groups of four coordinates:
+   out[r][c] = row_start[r] + column_start[c] + sum of a[r] (signed) * b[c] (unsigned). Written as assembly because compilers spill the 24 accumulators; vpdpbusd does not saturate. */
 #define ROW(offset, broadcast, c0, c1, c2, c3)                                                                         \
   "vpbroadcastd " #offset "(%[a]), %%zmm" #broadcast "\n\t"                                                            \
   "vpdpbusd %%zmm" #broadcast ", %%zmm0, %%zmm" #c0 "\n\t"                                                             \
@@ -35,13 +35,15 @@
   "vpdpbusd %%zmm" #broadcast ", %%zmm2, %%zmm" #c2 "\n\t"                                                             \
   "vpdpbusd %%zmm" #broadcast ", %%zmm3, %%zmm" #c3 "\n\t"
 #define START(offset, c0, c1, c2, c3)                                                                                  \
-  "vpbroadcastd " #offset "(%[init]), %%zmm" #c0 "\n\t"                                                                \
-  "vmovdqa64 %%zmm" #c0 ", %%zmm" #c1 "\n\t"                                                                           \
-  "vmovdqa64 %%zmm" #c0 ", %%zmm" #c2 "\n\t"                                                                           \
-  "vmovdqa64 %%zmm" #c0 ", %%zmm" #c3 "\n\t"
+  "vpbroadcastd " #offset "(%[rows]), %%zmm4\n\t"                                                                      \
+  "vpaddd 0(%[columns]), %%zmm4, %%zmm" #c0 "\n\t"                                                                     \
+  "vpaddd 64(%[columns]), %%zmm4, %%zmm" #c1 "\n\t"                                                                    \
+  "vpaddd 128(%[columns]), %%zmm4, %%zmm" #c2 "\n\t"                                                                   \
+  "vpaddd 192(%[columns]), %%zmm4, %%zmm" #c3 "\n\t"
 #define STORE(offset, c) "vmovdqa64 %%zmm" #c ", " #offset "(%[out])\n\t"
 
-TARGET static inline void kernel(const int8_t *a, const uint8_t *b, int64_t words, const int32_t *init, int32_t *out) {
+TARGET static inline void kernel(const int8_t *a, const uint8_t *b, int64_t words, const int32_t *row_start,
+                                 const int32_t *column_start, int32_t *out) {
   __asm__ volatile(
       START(0, 8, 9, 10, 11) START(4, 12, 13, 14, 15) START(8, 16, 17, 18, 19)
       START(12, 20, 21, 22, 23) START(16, 24, 25, 26, 27) START(20, 28, 29, 30, 31)
@@ -63,7 +65,7 @@ TARGET static inline void kernel(const int8_t *a, const uint8_t *b, int64_t word
       STORE(1024, 24) STORE(1088, 25) STORE(1152, 26) STORE(1216, 27)
       STORE(1280, 28) STORE(1344, 29) STORE(1408, 30) STORE(1472, 31)
       : [a] "+r"(a), [b] "+r"(b), [words] "+r"(words)
-      : [init] "r"(init), [out] "r"(out)
+      : [rows] "r"(row_start), [columns] "r"(column_start), [out] "r"(out)
       : "memory", "cc", "zmm0", "zmm1", "zmm2", "zmm3", "zmm4", "zmm5", "zmm6", "zmm7", "zmm8", "zmm9", "zmm10",
         "zmm11", "zmm12", "zmm13", "zmm14", "zmm15", "zmm16", "zmm17", "zmm18", "zmm19", "zmm20", "zmm21", "zmm22",
         "zmm23", "zmm24", "zmm25", "zmm26", "zmm27", "zmm28", "zmm29", "zmm30", "zmm31");
@@ -127,12 +129,14 @@ typedef struct {
   const double *scale, *most_tail;  /* of each superblock */
   const double *longest;            /* of each superblock: the longest row */
   const double *best;               /* of each place: the best positive in units, +inf for none */
+  const double *bias;               /* of each place: <centre, x - centre> in units */
 } side_t;
 
 typedef struct {
   side_t query, gallery;
   int64_t words, d;
   double near_steps, near_units, steps; /* a unit is `steps` grid steps of similarity */
+  double centre;                        /* <centre, centre> in units */
   int64_t *far_above, *above, *level, *near_below; /* by original query row */
   int64_t rechecked;
 } task_t;
@@ -140,36 +144,52 @@ typedef struct {
 typedef struct {
   int32_t low[SUPERBLOCK] __attribute__((aligned(64)));
   int32_t high[SUPERBLOCK] __attribute__((aligned(64)));
+  int32_t start[SUPERBLOCK] __attribute__((aligned(64))); /* the bias in steps of the product */
 } thresholds_t;
+
+/* How far a product of two 8-bit rows, in units, may be from the exact one. */
+static inline double error_bound(const side_t *q, const side_t *g, int64_t place, int64_t other) {
+  return (q->head[place] * g->most_tail[other] + q->tail[place] * g->longest[other]) * (1 + 0x1p-40) + 0x1p-48;
+}
 
 /* Integer thresholds of one superblock of queries against one of the gallery: above `high` a product is surely more
    than a near-tie above the best positive, at or below `low` surely more than a near-tie below. The quotients are far
-   below 2**31, so their rounding is below 1e-6: one step of slack covers it. */
+   below 2**31, so their rounding is below 1e-6, and each of the two biases is rounded to a whole step: two steps of
+   slack cover all of it. */
 static void set_thresholds(const task_t *t, const side_t *q, const side_t *g, int64_t block, int64_t other,
                            thresholds_t *out) {
   const double unit = q->scale[block] * g->scale[other];
   for (int64_t k = 0; k < SUPERBLOCK; k++) {
     const int64_t place = block * SUPERBLOCK + k;
     out->low[k] = out->high[k] = INT32_MAX; /* nobody: no product is above it */
+    out->start[k] = place < q->n ? (int32_t)rint(q->bias[place] / unit) : 0;
     if (place >= q->n || isinf(q->best[place])) continue;
-    const double bound = (q->head[place] * g->most_tail[other] + q->tail[place] * g->longest[other]) * (1 + 0x1p-40) +
-                         t->near_units + 0x1p-48;
-    const double low = floor((q->best[place] - bound) / unit) - 1, high = ceil((q->best[place] + bound) / unit) + 1;
+    const double bound = error_bound(q, g, place, other) + t->near_units, best = q->best[place] - t->centre;
+    const double low = floor((best - bound) / unit) - 2, high = ceil((best + bound) / unit) + 2;
     out->low[k] = low < INT32_MIN ? INT32_MIN : low > INT32_MAX ? INT32_MAX : (int32_t)low;
     out->high[k] = high < INT32_MIN ? INT32_MIN : high > INT32_MAX ? INT32_MAX : (int32_t)high;
   }
 }
 
-/* Decide one pair exactly, for the query `place` of `q`. */
-static void recheck(task_t *t, const side_t *q, const side_t *g, int64_t place, int64_t other) {
-  const int64_t row = q->order[place];
-  const double product = exact_product(q->grid + row * t->d, g->grid + g->order[other] * t->d, t->d);
-  const double gap = product - q->best[place] * t->steps; /* both whole numbers below 2**53 */
-  t->rechecked++;
-  t->far_above[row] += gap > t->near_steps;
+/* Decide one pair that the thresholds left open, for the query `place` of `q`. Where rows are so alike that the bound
+   is narrower than a near-tie, the product may still say on which side of the best positive the pair is. */
+static void decide(task_t *t, const side_t *q, const side_t *g, int64_t place, int64_t other, int32_t product) {
+  const int64_t row = q->order[place], block = place / SUPERBLOCK, other_block = other / SUPERBLOCK;
+  const double unit = q->scale[block] * g->scale[other_block];
+  const double bound = error_bound(q, g, place, other_block) + 2 * unit;
+  double gap = (double)product * unit + t->centre - q->best[place];
+  if (fabs(gap) <= bound || fabs(fabs(gap) - t->near_units) <= bound) {
+    const double exact = exact_product(q->grid + row * t->d, g->grid + g->order[other] * t->d, t->d);
+    gap = exact - q->best[place] * t->steps; /* both whole numbers below 2**53 */
+    t->rechecked++;
+    t->level[row] += gap == 0;
+    t->far_above[row] += gap > t->near_steps;
+    t->near_below[row] += gap < 0 && gap >= -t->near_steps;
+  } else {
+    t->far_above[row] += gap > t->near_units;
+    t->near_below[row] += gap < 0 && gap > -t->near_units;
+  }
   t->above[row] += gap > 0;
-  t->level[row] += gap == 0;
-  t->near_below[row] += gap < 0 && gap >= -t->near_steps;
 }
 
 #define AT_LEAST(v, threshold) ((uint64_t)_mm512_cmpgt_epi32_mask(product[v], threshold) << (16 * (v)))
@@ -179,9 +199,11 @@ TARGET static void count_panel(task_t *t, int64_t left, int64_t right, const thr
                                const thresholds_t *columns, int symmetric) {
   int32_t out[LEFT * RIGHT] __attribute__((aligned(64)));
   const side_t *q = &t->query, *g = &t->gallery;
-  kernel(q->left + left * t->words * 4 * LEFT, g->right + right * t->words * 4 * RIGHT, t->words, q->offset + left * LEFT,
-         out);
   const int64_t first = left * LEFT, other = right * RIGHT, rest = g->n - other;
+  int32_t row_start[LEFT];
+  for (int r = 0; r < LEFT; r++) row_start[r] = q->offset[first + r] + rows->start[(first + r) % SUPERBLOCK];
+  kernel(q->left + left * t->words * 4 * LEFT, g->right + right * t->words * 4 * RIGHT, t->words, row_start,
+         columns->start + other % SUPERBLOCK, out);
   const uint64_t valid = rest >= 64 ? ~0ull : (1ull << rest) - 1;
   for (int r = 0; r < LEFT && first + r < q->n; r++) {
     __m512i product[4];
@@ -195,7 +217,10 @@ TARGET static void count_panel(task_t *t, int64_t left, int64_t right, const thr
       const int64_t hits = __builtin_popcountll(sure);
       t->far_above[q->order[place]] += hits;
       t->above[q->order[place]] += hits;
-      for (open &= ~sure; open; open &= open - 1) recheck(t, q, g, place, other + __builtin_ctzll(open));
+      for (open &= ~sure; open; open &= open - 1) {
+        const int c = __builtin_ctzll(open);
+        decide(t, q, g, place, other + c, out[r * RIGHT + c]);
+      }
     }
     if (!symmetric) continue;
     const int32_t *lows = columns->low + other % SUPERBLOCK, *highs = columns->high + other % SUPERBLOCK;
@@ -209,7 +234,10 @@ TARGET static void count_panel(task_t *t, int64_t left, int64_t right, const thr
         t->far_above[row]++;
         t->above[row]++;
       }
-      for (; open; open &= open - 1) recheck(t, g, q, other + __builtin_ctzll(open), place);
+      for (; open; open &= open - 1) {
+        const int c = __builtin_ctzll(open);
+        decide(t, g, q, other + c, place, out[r * RIGHT + c]);
+      }
     }
   }
 }
@@ -223,7 +251,7 @@ static void count_superblocks(task_t *t, int64_t from, int64_t to, int64_t first
     const int64_t end = symmetric && other + 1 < to ? other + 1 : to;
     for (int64_t block = from; block < end; block++) {
       set_thresholds(t, &t->query, &t->gallery, block, other, rows + block - from);
-      if (symmetric) set_thresholds(t, &t->gallery, &t->query, other, block, columns + block - from);
+      set_thresholds(t, &t->gallery, &t->query, other, block, columns + block - from);
     }
     for (int64_t right = other * 3; right < other * 3 + 3 && right * RIGHT < t->gallery.n; right++)
       for (int64_t block = from; block < end; block++)
@@ -251,19 +279,19 @@ static PyObject *supported(PyObject *self, PyObject *unused) {
 /* products(left, right, words) -> bytes: the kernel alone, for the self-test. */
 static PyObject *products(PyObject *self, PyObject *args) {
   (void)self;
-  Py_buffer left, right, init;
+  Py_buffer left, right, starts, columns;
   Py_ssize_t words;
-  if (!PyArg_ParseTuple(args, "y*y*y*n", &left, &right, &init, &words)) return NULL;
+  if (!PyArg_ParseTuple(args, "y*y*y*y*n", &left, &right, &starts, &columns, &words)) return NULL;
   int32_t out[LEFT * RIGHT] __attribute__((aligned(64)));
   PyObject *result = NULL;
-  if (words < 1 || left.len < words * 4 * LEFT || right.len < words * 4 * RIGHT || init.len < 4 * LEFT ||
-      (uintptr_t)right.buf % 64)
+  if (words < 1 || left.len < words * 4 * LEFT || right.len < words * 4 * RIGHT || starts.len < 4 * LEFT ||
+      columns.len < 4 * RIGHT || (uintptr_t)right.buf % 64)
     PyErr_SetString(PyExc_ValueError, "buffers do not fit");
   else {
-    kernel(left.buf, right.buf, words, init.buf, out);
+    kernel(left.buf, right.buf, words, starts.buf, columns.buf, out);
     result = PyBytes_FromStringAndSize((const char *)out, sizeof out);
   }
-  PyBuffer_Release(&left), PyBuffer_Release(&right), PyBuffer_Release(&init);
+  PyBuffer_Release(&left), PyBuffer_Release(&right), PyBuffer_Release(&starts), PyBuffer_Release(&columns);
   return result;
 }
 
@@ -304,14 +332,14 @@ static PyObject *pair_products(PyObject *self, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-#define SIDE_BUFFERS 11
+#define SIDE_BUFFERS 12
 #define AT_ONCE 8
 
 static int read_side(PyObject *tuple, side_t *side, Py_buffer *buffers) {
   PyObject *items[SIDE_BUFFERS];
   Py_ssize_t n;
-  if (!PyArg_ParseTuple(tuple, "nOOOOOOOOOOO", &n, &items[0], &items[1], &items[2], &items[3], &items[4], &items[5],
-                        &items[6], &items[7], &items[8], &items[9], &items[10]))
+  if (!PyArg_ParseTuple(tuple, "nOOOOOOOOOOOO", &n, &items[0], &items[1], &items[2], &items[3], &items[4], &items[5],
+                        &items[6], &items[7], &items[8], &items[9], &items[10], &items[11]))
     return 0;
   for (int i = 0; i < SIDE_BUFFERS; i++)
     if (PyObject_GetBuffer(items[i], &buffers[i], PyBUF_C_CONTIGUOUS)) {
@@ -330,7 +358,8 @@ static int read_side(PyObject *tuple, side_t *side, Py_buffer *buffers) {
                    buffers[7].buf,
                    buffers[8].buf,
                    buffers[9].buf,
-                   buffers[10].buf};
+                   buffers[10].buf,
+                   buffers[11].buf};
   return 1;
 }
 
@@ -338,16 +367,16 @@ static void release(Py_buffer *buffers) {
   for (int i = 0; i < SIDE_BUFFERS; i++) PyBuffer_Release(&buffers[i]);
 }
 
-/* count(query, gallery, words, d, near_steps, steps, from, to, first, last, symmetric, far, above, level, near) */
+/* count(query, gallery, words, d, near_steps, steps, centre, from, to, first, last, symmetric, far, above, level, near) */
 static PyObject *count(PyObject *self, PyObject *args) {
   (void)self;
   PyObject *query, *gallery;
   Py_ssize_t words, d, from, to, first, last;
-  double near_steps, steps;
+  double near_steps, steps, centre;
   int symmetric;
   Py_buffer counts[4], query_buffers[SIDE_BUFFERS], gallery_buffers[SIDE_BUFFERS];
   task_t task;
-  if (!PyArg_ParseTuple(args, "OOnnddnnnnpw*w*w*w*", &query, &gallery, &words, &d, &near_steps, &steps, &from, &to,
+  if (!PyArg_ParseTuple(args, "OOnndddnnnnpw*w*w*w*", &query, &gallery, &words, &d, &near_steps, &steps, &centre, &from, &to,
                         &first, &last, &symmetric, &counts[0], &counts[1], &counts[2], &counts[3]))
     return NULL;
   PyObject *result = NULL;
@@ -356,7 +385,7 @@ static PyObject *count(PyObject *self, PyObject *args) {
   else if (read_side(query, &task.query, query_buffers)) {
     if (read_side(gallery, &task.gallery, gallery_buffers)) {
       task.words = words, task.d = d, task.rechecked = 0;
-      task.near_steps = near_steps, task.near_units = near_steps / steps, task.steps = steps;
+      task.near_steps = near_steps, task.near_units = near_steps / steps, task.steps = steps, task.centre = centre;
       task.far_above = counts[0].buf, task.above = counts[1].buf;
       task.level = counts[2].buf, task.near_below = counts[3].buf;
       Py_BEGIN_ALLOW_THREADS
