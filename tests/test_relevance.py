@@ -61,7 +61,7 @@ KEYS = st.lists(st.lists(st.sampled_from("abcde"), unique=True, max_size=3), max
 def test_pairs_are_what_a_match_yields(query, gallery):
     matching = Matching.of(query, gallery)
     assert matching.pairs.tolist() == [sum(len(set(q) & set(g)) for g in gallery) for q in query]
-    owners, found = matching.match(slice(0, len(query)))
+    owners, found = matching.match(np.arange(len(query)))
     expected = [(i, row) for i, q in enumerate(query) for row, g in enumerate(gallery) for _ in set(q) & set(g)]
     assert sorted(zip(owners.tolist(), found.tolist(), strict=True)) == expected
 

@@ -529,10 +529,10 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 relevance = build_relevance(everything, None, protocol)
 assert relevance.pairs.sum() > 400_000_000
 grid, = to_grid(rows)
-blocks = rank(grid, grid, relevance, depth="first", memory=256 * 2**20)
+blocks = rank(grid, grid, relevance, depth="first", memory=256 * 2**20, backend="reference")
 assert len(next(blocks)) + len(next(blocks)) > 100
 some = everything.take(range(150))
-report = evaluate_embeddings(some, everything, protocol=protocol, memory=256 * 2**20, metrics=["map", "cmc@1"])
+report = evaluate_embeddings(some, everything, protocol=protocol, memory=256 * 2**20, metrics=["map", "cmc@1"], backend="reference")
 assert report.num_evaluated == 135, report.num_evaluated
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print((after - before) // 1024)

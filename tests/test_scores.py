@@ -86,7 +86,7 @@ def test_cosines_as_a_matrix_and_as_full_lists_rank_as_the_embeddings_do(depth, 
         query, gallery = (SampleSet(rng.integers(0, 3, len(ids[role])), ids=ids[role]) for role in "qg")
         protocol = PROTOCOLS["qrels"] if graded else EvalProtocol()
         relevance = build_relevance(query, gallery, protocol, qrels=qrels)
-        own = list(rank(*to_grid(*emb), relevance, depth=depth, block=block))
+        own = list(rank(*to_grid(*emb), relevance, depth=depth, block=block, backend="reference"))
         by_matrix = list(rank_scores(matrix, relevance, depth=depth, block=block))
         by_lists = list(rank_scores(as_rows(matrix), relevance, depth=depth, block=block))
         assert_same(own, by_matrix)

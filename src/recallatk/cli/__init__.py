@@ -20,6 +20,7 @@ from recallatk.cli.flags import (
     NO_ENCODING,
     NO_OUTPUT,
     NO_PROTOCOL,
+    NO_RANKING,
     NO_READING,
     OUTPUT_GROUP,
     Embeddings,
@@ -27,9 +28,9 @@ from recallatk.cli.flags import (
     Many,
     Output,
     Protocol,
+    Ranking,
     Reading,
     expand_tokens,
-    parse_bytes,
 )
 from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming
 from recallatk.cli.printing import fail, make_console, print_table, tell, tell_notes
@@ -71,12 +72,12 @@ def eval_(
     *,
     encoder: Many = (),
     metric: Many = (),
-    memory: str | None = None,
     protocol_file: Annotated[Path | None, Parameter(name="--protocol")] = None,
     protocol: Protocol = NO_PROTOCOL,
     embeddings: Embeddings = NO_EMBEDDINGS,
     reading: Reading = NO_READING,
     encoding: Encoding = NO_ENCODING,
+    ranking: Ranking = NO_RANKING,
     output: Output = NO_OUTPUT,
 ) -> None:
     """Evaluate: recall@K of an encoder on a folder or manifest, or of embeddings.
@@ -87,12 +88,11 @@ def eval_(
         data: a folder with query/ and gallery/, a folder of class folders (leave-one-out), or a manifest.
         encoder: a name (see `recallatk encoders`) or module:attribute; several give one table.
         metric: metrics beside recall@k: set_recall@5, map, mrr (see `recallatk metrics`).
-        memory: working memory for the ranking, such as 500MB; by default a quarter of what is free.
         protocol_file: a TOML file, or the record of an earlier run, whose protocol is used; flags given win.
     """
     started = datetime.now(UTC)
     several = len(encoder) > 1
-    budget = None if memory is None else parse_bytes(memory)
+    engine = ranking.arguments()
     check_metrics(metric)
     labelled = protocol.relevance in LABELLED
     if embeddings.query is not None or embeddings.gallery is not None:
@@ -109,7 +109,7 @@ def eval_(
     if reading.qrels is not None:
         qrels = read_qrels(reading.qrels, protocol)
         jobs = ((spec, dataclasses.replace(encoded, qrels=qrels)) for spec, encoded in jobs)
-    runs = _evaluate(jobs, protocol, metric, budget, started, several=several)
+    runs = _evaluate(jobs, protocol, metric, engine, started, several=several)
     deliver(runs, output, folders, several=several)
 
 
@@ -172,24 +172,25 @@ def demo(*, encoder: str | None = None, quiet: bool = False) -> None:
         loaded = load_encoders((chosen,))
         dataset = load_images(photos, NO_READING, labels_required=True)
         jobs = encode_images(dataset, loaded, NO_READING, NO_ENCODING, output)
-        deliver(_evaluate(jobs, EvalProtocol(), (), None, started, several=False), output, {}, several=False)
+        deliver(_evaluate(jobs, EvalProtocol(), (), {}, started, several=False), output, {}, several=False)
 
 
 @app.command
 def info() -> None:
     """Versions, backends, cores and memory on this machine."""
-    from recallatk.ranking import BACKENDS
+    from recallatk.ranking import BACKENDS, fastest_backend
     from recallatk.ranking.memory import default_memory
     from recallatk.run import describe_environment
 
     described = describe_environment()
+    backend, reason = fastest_backend()
     lines = {
         "recallatk": described["recallatk"],
         "python": described["python"],
         **described["packages"],
         "blas": "; ".join(" ".join(str(value) for value in pool.values()) for pool in described["blas"]) or "unknown",
         "backends": ", ".join(BACKENDS),
-        "backend in use": "reference",
+        "backend in use": f"{backend} ({reason})",
         "cores": described["cores"],
         "memory for ranking": f"{default_memory() / 1e9:.1f} GB",
         "system": described["system"],
@@ -293,7 +294,7 @@ def _evaluate(
     jobs: Iterator[tuple[str, Any]],
     protocol: EvalProtocol,
     metrics: Sequence[str],
-    memory: int | None,
+    engine: dict[str, Any],
     started: datetime,
     *,
     several: bool,
@@ -303,6 +304,6 @@ def _evaluate(
 
     for spec, encoded in jobs:
         with naming(spec, several=several):
-            report = evaluate_encoded(encoded, protocol=protocol, metrics=metrics, memory=memory, started=started)
+            report = evaluate_encoded(encoded, protocol=protocol, metrics=metrics, started=started, **engine)
         yield spec, report, encoded
         started = datetime.now(UTC)

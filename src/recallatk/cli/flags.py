@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
@@ -17,7 +17,8 @@ INPUT_GROUP = Group("Embeddings instead of DATA", sort_key=2)
 SCORES_GROUP = Group("Scores of any system", sort_key=2)
 FOLDERS_GROUP = Group("Reading DATA", sort_key=3)
 ENCODING_GROUP = Group("Encoding", sort_key=4)
-OUTPUT_GROUP = Group("Output", sort_key=5)
+RANKING_GROUP = Group("Ranking: speed and memory, never the number", sort_key=5)
+OUTPUT_GROUP = Group("Output", sort_key=6)
 
 Protocol = Annotated[EvalProtocol, Parameter(name="*", group=PROTOCOL_GROUP)]
 Many = tuple[str, ...]
@@ -129,6 +130,27 @@ class Scores:
     label_separator: str | None = None
 
 
+@Parameter(name="*", group=RANKING_GROUP)
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """How the ranking is computed.
+
+    Attributes:
+        memory: working memory for the ranking, such as 500MB; by default a quarter of what is free.
+        backend: auto, or one that `recallatk info` lists.
+        threads: by default as many as there are cores.
+    """
+
+    memory: str | None = None
+    backend: str = "auto"
+    threads: int | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """As arguments of `evaluate_encoded`."""
+        memory = None if self.memory is None else parse_bytes(self.memory)
+        return {"memory": memory, "backend": self.backend, "threads": self.threads}
+
+
 @Parameter(name="*", group=OUTPUT_GROUP)
 @dataclasses.dataclass(frozen=True)
 class Output:
@@ -156,6 +178,7 @@ NO_READING = Reading()
 NO_ENCODING = Encoding()
 NO_EMBEDDINGS = Embeddings()
 NO_SCORES = Scores()
+NO_RANKING = Ranking()
 NO_OUTPUT = Output()
 NO_PROTOCOL = EvalProtocol()
 

@@ -36,8 +36,9 @@ def evaluate_embeddings(
     protocol: EvalProtocol | None = None,
     qrels: Qrels | None = None,
     metrics: Sequence[str] = (),
-    backend: str = "reference",
+    backend: str = "auto",
     memory: int | None = None,
+    threads: int | None = None,
     provenance: Provenance | None = None,
 ) -> Report:
     """Evaluate embeddings.
@@ -51,6 +52,7 @@ def evaluate_embeddings(
         metrics: metrics beside recall@k, such as `"set_recall@5"` or `"mrr"`.
         backend: how to count; never changes a number.
         memory: bytes of working memory for the ranking; default a fraction of what is free.
+        threads: how many; default as many as there are cores.
         provenance: what is known of encoder and data, for the record.
 
     Raises:
@@ -73,7 +75,16 @@ def evaluate_embeddings(
             f"{sets[-1].shape[1]}; the dimension must be the same, so encode both with one encoder"
         )
     grids = to_grid(*sets, similarity=task.similarity)
-    blocks = rank(grids[0], grids[-1], task.relevance, depth=task.depth, backend=backend, memory=memory)
+    blocks = rank(
+        grids[0],
+        grids[-1],
+        task.relevance,
+        depth=task.depth,
+        limit=task.limit,
+        backend=backend,
+        memory=memory,
+        threads=threads,
+    )
     return task.report(
         blocks,
         embedding_dim=sets[0].shape[1],

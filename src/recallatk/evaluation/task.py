@@ -71,6 +71,16 @@ class Task:
         """How deep the deepest metric looks."""
         return "all" if any(name.metric.depth == "all" for name in self.names) else "first"
 
+    @property
+    def limit(self) -> npt.NDArray[np.int64] | None:
+        """The rank from which on nothing changes any metric, for each query; None where there is none."""
+        deep = [name for name in self.names if name.metric.depth == "all"]
+        if not deep or any(name.reaches_everywhere for name in deep):
+            return None
+        most_positives = self.relevance.positive.pairs
+        limit: npt.NDArray[np.int64] = np.maximum.reduce([name.reach(most_positives) for name in deep])
+        return limit
+
     def report(
         self,
         blocks: Iterable[Ranking],

@@ -43,7 +43,7 @@ class Metric:
             positive.
         depth: how deep the ranking must be.
         reach: how deep a rank can matter: "k" to the cutoff (everywhere without one), "r" to the number of positives,
-            "all" everywhere.
+            "all" everywhere. Levels beyond are not counted.
         cutoff: whether a cutoff follows the name, as in `recall@10`: always, never, or maybe (none: no cutoff).
         summary: one line for lists.
     """
@@ -74,11 +74,16 @@ class MetricName:
         """The row of METRICS."""
         return METRICS[self.name]
 
+    @property
+    def reaches_everywhere(self) -> bool:
+        """Whether every rank of the gallery can change this metric."""
+        return self.metric.reach == "all" or (self.metric.reach == "k" and self.k is None)
+
     def reach(self, n_positives: Counts) -> Counts:
         """The rank from which on nothing changes this metric, for each query."""
         if self.metric.reach == "r":
             return n_positives
-        deepest = self.k if self.metric.reach == "k" and self.k else np.iinfo(np.int64).max
+        deepest = np.iinfo(np.int64).max if self.reaches_everywhere or self.k is None else self.k
         return np.full(len(n_positives), deepest)
 
     def values(self, ranking: Ranking, *, ties: Ties) -> Values:

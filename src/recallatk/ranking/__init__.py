@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from recallatk.ranking.blocks import Block
-from recallatk.ranking.counts import Depth, Ranking
+from recallatk.ranking.counts import Counts, Depth, Ranking
 from recallatk.ranking.grid import Grid, to_grid
 from recallatk.ranking.lists import list_rows
 from recallatk.ranking.memory import default_memory
@@ -20,9 +21,11 @@ from recallatk.types import ChoiceError, RecallatkError
 __all__ = ["BACKENDS", "Block", "Depth", "Grid", "RankedRows", "Ranking", "list_rows", "rank", "rank_scores", "to_grid"]
 
 BACKENDS: dict[str, str] = {
+    "native": "recallatk.ranking.native:rank_blocks",
+    "numpy": "recallatk.ranking.screen:rank_blocks",
     "reference": "recallatk.ranking.reference:rank_blocks",
 }
-"""Backend name -> "module:function". Every backend returns the same counts; see CONTRIBUTING.md to add one."""
+"""Backend name -> "module:function", the fastest first. All return the same counts; CONTRIBUTING.md: to add one."""
 
 
 def rank(
@@ -31,8 +34,10 @@ def rank(
     relevance: Relevance,
     *,
     depth: Depth = "first",
-    backend: str = "reference",
+    limit: Counts | None = None,
+    backend: str = "auto",
     memory: int | None = None,
+    threads: int | None = None,
     block: Block | None = None,
 ) -> Iterator[Ranking]:
     """Count what stands ahead of the positives of each query, a block of queries at a time.
@@ -42,8 +47,11 @@ def rank(
         gallery: those of the gallery, from the same call; for leave-one-out the same object.
         relevance: who is positive and who is ignored.
         depth: "first" counts against the best positive of a query only (recall, mrr); "all" against all of them.
-        backend: a name in BACKENDS.
+        limit: (n_queries,) ranks from which on nothing is asked: at depth "all", levels that begin at this rank or
+            later are left out (the best level never is).
+        backend: a name in BACKENDS, or "auto": the fastest that works here. It never changes a count.
         memory: bytes of working memory beyond the arrays; default a fraction of what is free.
+        threads: how many; default as many as there are cores for this process.
         block: block sizes, in place of those chosen from `memory`; they never change a count.
 
     Yields:
@@ -52,13 +60,33 @@ def rank(
     Raises:
         RecallatkError: no such backend, or too little memory.
     """
+    if backend == "auto":
+        backend = fastest_backend()[0]
     if backend not in BACKENDS:
-        raise ChoiceError(f"there is no backend {backend!r}; choose one of: {', '.join(BACKENDS)}")
+        raise ChoiceError(f"there is no backend {backend!r}; choose one of: auto, {', '.join(BACKENDS)}")
     module, function = BACKENDS[backend].split(":")
     rank_blocks = getattr(importlib.import_module(module), function)
     budget = default_memory() if memory is None else memory
-    blocks: Iterator[Ranking] = rank_blocks(query, gallery, relevance, depth=depth, memory=budget, block=block)
+    workers = default_threads() if threads is None else threads
+    if workers < 1:
+        raise ChoiceError(f"threads={threads}: there must be at least one")
+    blocks: Iterator[Ranking] = rank_blocks(
+        query, gallery, relevance, depth=depth, limit=limit, memory=budget, threads=workers, block=block
+    )
     return blocks
+
+
+def fastest_backend() -> tuple[str, str]:
+    """The backend that "auto" means on this machine, and why."""
+    from recallatk.ranking.native import why_not
+
+    reason = why_not()
+    return ("native", "the C extension works here") if reason is None else ("numpy", reason)
+
+
+def default_threads() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def rank_scores(

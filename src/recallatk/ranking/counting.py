@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
 from recallatk.relevance import Judgements
@@ -37,7 +39,108 @@ class Source(Protocol):
         """The whole gallery in parts: the first row and (queries, rows) similarities, which may be written to."""
 
 
-def count_block(queries: slice, source: Source, judged: Judgements, *, depth: Depth) -> Ranking:
+@dataclasses.dataclass(frozen=True)
+class LevelSet:
+    """The levels of a block of queries, before anything is counted against them; see `Ranking` for the columns."""
+
+    starts: Counts
+    similarity: Similarities
+    positives_tied: Counts
+    best_positive: Counts
+    gains: Counts | None
+    ideal_gains: Counts | None
+
+
+def find_levels(n: int, judged: Judgements, similarity: Similarities, *, depth: Depth) -> LevelSet:
+    """The distinct similarities of the positives of each query.
+
+    Args:
+        n: the number of queries in the block.
+        judged: their positives.
+        similarity: that of every positive, in the order of `judged`.
+        depth: only the best level of each query, or all.
+    """
+    owners, grades = judged.positive_queries, judged.positive_grades
+    # Per query: nearest first; among equals the greatest grade.
+    by_grade = () if grades is None else (-grades,)
+    order = np.lexsort((*by_grade, -similarity, owners))
+    owners, similarity, positives = owners[order], similarity[order], judged.positive_rows[order]
+    first_of_query = np.diff(owners, prepend=-1) > 0
+    is_level = first_of_query.copy()
+    is_level[1:] |= similarity[1:] != similarity[:-1]
+    level_at = np.flatnonzero(is_level)
+    positives_tied = np.diff(level_at, append=len(similarity))
+    best_positive = np.full(n, -1, dtype=np.int64)
+    best_level = first_of_query[level_at]
+    first_rows = np.minimum.reduceat(positives, level_at) if len(level_at) else positives
+    best_positive[owners[level_at[best_level]]] = first_rows[best_level]
+    gains = ideal_gains = None
+    if depth == "first":
+        level_at, positives_tied = level_at[best_level], positives_tied[best_level]
+    elif grades is not None:
+        gains = grades[order]
+        ideal_gains = gains[np.lexsort((-gains, owners))]
+    starts = np.searchsorted(owners[level_at], np.arange(n + 1))
+    return LevelSet(starts, similarity[level_at], positives_tied, best_positive, gains, ideal_gains)
+
+
+def make_ranking(
+    queries: slice,
+    levels: LevelSet,
+    counted: tuple[Counts, Counts, Counts, Counts],
+    judged: Judgements,
+    *,
+    n_gallery: int,
+    unit: float,
+    limit: Counts | None = None,
+) -> Ranking:
+    """Levels and what was counted against them, without the levels that begin beyond the limit."""
+    ahead, tied, near_above, near_below = counted
+    starts, similarity, positives_tied, gains = levels.starts, levels.similarity, levels.positives_tied, levels.gains
+    if limit is not None:
+        kept, starts = _within(limit, starts, ahead, positives_tied)
+        gains = None if gains is None else gains[np.repeat(kept, positives_tied)]
+        similarity, positives_tied = similarity[kept], positives_tied[kept]
+        ahead, tied = ahead[kept], tied[kept]
+    n_candidates = n_gallery - np.diff(judged.ignored_starts)
+    return Ranking(
+        queries=queries,
+        starts=starts,
+        similarity=similarity * unit,
+        negatives_ahead=ahead,
+        negatives_tied=tied,
+        positives_tied=positives_tied,
+        best_positive=levels.best_positive,
+        near_above=near_above,
+        near_below=near_below,
+        n_positives=np.diff(judged.positive_starts),
+        n_candidates=n_candidates,
+        n_ranked=n_candidates,
+        gains=gains,
+        ideal_gains=levels.ideal_gains,
+    )
+
+
+def levels_within(limit: Counts, starts: Counts, ahead: Counts, positives_tied: Counts) -> npt.NDArray[np.bool_]:
+    """Which levels begin before the limit of their query; the best level of each is always kept."""
+    owners = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(positives_tied)])
+    positives_before = before[:-1] - before[starts[:-1]][owners]
+    kept: npt.NDArray[np.bool_] = ahead + positives_before < limit[owners]
+    kept[starts[:-1][np.diff(starts) > 0]] = True
+    return kept
+
+
+def _within(
+    limit: Counts, starts: Counts, ahead: Counts, positives_tied: Counts
+) -> tuple[npt.NDArray[np.bool_], Counts]:
+    kept = levels_within(limit, starts, ahead, positives_tied)
+    return kept, np.concatenate([np.zeros(1, np.int64), np.cumsum(kept, dtype=np.int64)])[starts]
+
+
+def count_block(
+    queries: slice, source: Source, judged: Judgements, *, depth: Depth, limit: Counts | None = None
+) -> Ranking:
     """The ranking of a block of queries.
 
     Args:
@@ -45,48 +148,12 @@ def count_block(queries: slice, source: Source, judged: Judgements, *, depth: De
         source: their similarities.
         judged: their positives and what is ignored for them.
         depth: against how many of the positives of a query negatives are counted.
+        limit: (b,) levels that begin at this rank or later are left out; None: none are.
     """
-    n = queries.stop - queries.start
-    owners, similarity, grades = judged.positive_queries, _positive_similarities(source, judged), judged.positive_grades
-    # Per query: nearest first; among equals the greatest grade, then the first gallery row.
-    by_grade = () if grades is None else (-grades,)
-    order = np.lexsort((judged.positive_rows, *by_grade, -similarity, owners))
-    owners, similarity, positives = owners[order], similarity[order], judged.positive_rows[order]
-
-    first_of_query = np.diff(owners, prepend=-1) > 0
-    is_level = first_of_query.copy()
-    is_level[1:] |= similarity[1:] != similarity[:-1]
-    level_at = np.flatnonzero(is_level)
-    positives_tied = np.diff(level_at, append=len(similarity))
-    best_positive = np.full(n, -1, dtype=np.int64)
-    best_positive[owners[first_of_query]] = positives[first_of_query]
-    gains = ideal_gains = None
-    if depth == "first":
-        keep = first_of_query[level_at]
-        level_at, positives_tied = level_at[keep], positives_tied[keep]
-    elif grades is not None:
-        gains = grades[order]
-        ideal_gains = gains[np.lexsort((-gains, owners))]
-    starts = np.searchsorted(owners[level_at], np.arange(n + 1))
-
-    ahead, tied, near_above, near_below = _count_negatives(source, judged, starts, similarity[level_at])
-    n_candidates = source.n_gallery - np.diff(judged.ignored_starts)
-    return Ranking(
-        queries=queries,
-        starts=starts,
-        similarity=similarity[level_at] * source.unit,
-        negatives_ahead=ahead,
-        negatives_tied=tied,
-        positives_tied=positives_tied,
-        best_positive=best_positive,
-        near_above=near_above,
-        near_below=near_below,
-        n_positives=np.diff(judged.positive_starts),
-        n_candidates=n_candidates,
-        n_ranked=n_candidates,
-        gains=gains,
-        ideal_gains=ideal_gains,
-    )
+    similarity = _positive_similarities(source, judged)
+    levels = find_levels(queries.stop - queries.start, judged, similarity, depth=depth)
+    counted = _count_negatives(source, judged, levels.starts, levels.similarity)
+    return make_ranking(queries, levels, counted, judged, n_gallery=source.n_gallery, unit=source.unit, limit=limit)
 
 
 def _positive_similarities(source: Source, judged: Judgements) -> Similarities:
@@ -114,7 +181,7 @@ def _count_negatives(
     best_at = starts[ranked]
     best = levels[best_at][:, None]
     deep = np.flatnonzero(np.diff(starts) > 1)  # queries with further levels below the best
-    no_negatives = _by_row(judged)
+    no_negatives = pairs_by_row(judged)
 
     for start, part in source.tiles():
         first, last = np.searchsorted(no_negatives[0], [start, start + part.shape[1]])
@@ -133,7 +200,7 @@ def _count_negatives(
     return ahead, tied, near_above, near_below
 
 
-def _by_row(judged: Judgements) -> tuple[Counts, Counts]:
+def pairs_by_row(judged: Judgements) -> tuple[Counts, Counts]:
     """The pairs that are no negatives, sorted by gallery row: (gallery rows, places in the block)."""
     rows = np.concatenate([judged.positive_rows, judged.ignored_rows])
     owners = np.concatenate([judged.positive_queries, judged.ignored_queries])

@@ -74,8 +74,9 @@ def _unit_rows(embeddings: npt.NDArray[np.generic]) -> GridRows:
     grid = np.empty(embeddings.shape, dtype=np.int32)
     for start, block in float32_blocks(embeddings, rows_a_block=_rows_a_block(embeddings)):
         rows = block.astype(np.float64)
-        lengths = np.sqrt(_sums(rows * rows))
-        grid[start : start + len(rows)] = np.rint(rows / lengths[:, None] * 2.0**UNIT_BITS)
+        rows /= np.sqrt(_sums(rows * rows))[:, None]
+        rows *= 2.0**UNIT_BITS
+        grid[start : start + len(rows)] = np.rint(rows, out=rows)
     return grid
 
 
@@ -97,14 +98,14 @@ def _longest(sets: Sequence[npt.NDArray[np.generic]]) -> int:
 
 
 def _rows_a_block(embeddings: npt.NDArray[np.generic]) -> int:
-    return max(1, 2**21 // int(embeddings.shape[1]))
+    return max(1, 2**17 // int(embeddings.shape[1]))  # stays in the cache
 
 
 def _sums(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Sum each row by halving: one fixed tree of additions, whatever numpy's own sum does on this machine."""
-    while values.shape[1] > 1:
-        half = (values.shape[1] + 1) // 2
-        folded = values[:, :half].copy()
-        folded[:, : values.shape[1] - half] += values[:, half:]
-        values = folded
+    """Sum each row by halving, in place: one fixed tree of additions, whatever numpy's own sum does here."""
+    width = values.shape[1]
+    while width > 1:
+        half = (width + 1) // 2
+        values[:, : width - half] += values[:, half:width]
+        width = half
     return values[:, 0]

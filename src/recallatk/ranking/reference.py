@@ -15,13 +15,22 @@ from recallatk.relevance import Relevance
 
 
 def rank_blocks(
-    query: Grid, gallery: Grid, relevance: Relevance, *, depth: Depth, memory: int, block: Block | None = None
+    query: Grid,
+    gallery: Grid,
+    relevance: Relevance,
+    *,
+    depth: Depth,
+    memory: int,
+    limit: Counts | None = None,
+    block: Block | None = None,
+    threads: int = 1,
 ) -> Iterator[Ranking]:
-    """Rank block by block of queries; see `recallatk.ranking.rank`."""
+    """Rank block by block of queries; see `recallatk.ranking.rank`. BLAS brings its own threads."""
     size = block or Block.within(memory, query.rows.shape[1])
     for queries in query_blocks(relevance.pairs, size):
         source = _Products(query.rows[queries].astype(np.float64), gallery, size.gallery)
-        yield count_block(queries, source, relevance.judge(queries), depth=depth)
+        within = None if limit is None else limit[queries]
+        yield count_block(queries, source, relevance.judge(queries), depth=depth, limit=within)
 
 
 @dataclasses.dataclass(frozen=True)

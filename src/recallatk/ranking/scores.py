@@ -101,7 +101,7 @@ def _rank_listed(queries: slice, lists: RankedRows, judged: Judgements, n_galler
     if all_grades is not None:
         grades[positive] = all_grades[at[positive]]
 
-    order = np.lexsort((rows, -grades, ~positive, -scores, owners))
+    order = np.lexsort((-grades, ~positive, -scores, owners))
     owners, rows, scores = owners[order], rows[order], scores[order]
     positive, grades = positive[order], grades[order]
     first_of_query = np.diff(owners, prepend=-1) > 0
@@ -122,7 +122,8 @@ def _rank_listed(queries: slice, lists: RankedRows, judged: Judgements, n_galler
     if depth == "first":
         level = first_level
     best_positive = np.full(n, -1, dtype=np.int64)
-    best_positive[tie_owner[first_level]] = rows[tie_at[first_level]]
+    first_rows = np.minimum.reduceat(np.where(positive, rows, n_gallery), tie_at) if len(tie_at) else rows
+    best_positive[tie_owner[first_level]] = first_rows[first_level]
     gains = ideal_gains = None
     if depth == "all" and all_grades is not None:
         gains = grades[positive]

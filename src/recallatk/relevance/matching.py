@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -27,8 +27,8 @@ class Matcher(Protocol):
     def pairs(self) -> Rows:
         """For each query, at most how many rows it matches."""
 
-    def match(self, queries: slice) -> tuple[Rows, Rows]:
-        """The matching pairs as (place in the block, gallery row); a pair may come more than once."""
+    def match(self, queries: Rows) -> tuple[Rows, Rows]:
+        """The matching pairs of these queries as (place among them, gallery row); a pair may come more than once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,15 +69,29 @@ class Matching:
         sizes = np.diff(self.key_starts)[self.query_keys]
         return np.diff(np.concatenate([[0], np.cumsum(sizes)])[self.query_starts])
 
-    def match(self, queries: slice) -> tuple[Rows, Rows]:
-        """The matching pairs as (place in the block, gallery row); a pair may come more than once."""
-        first, last = self.query_starts[queries.start], self.query_starts[queries.stop]
-        keys = self.query_keys[first:last]
-        owners = owners_of(self.query_starts[queries.start : queries.stop + 1] - first)
-        sizes = np.diff(self.key_starts)[keys]
-        # The k-th pair of a key is the k-th row of that key's run in key_rows.
-        offsets = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return np.repeat(owners, sizes), self.key_rows[np.repeat(self.key_starts[keys], sizes) + offsets]
+    def match(self, queries: Rows) -> tuple[Rows, Rows]:
+        """The matching pairs of these queries as (place among them, gallery row); a pair may come more than once."""
+        owners, keys = take_runs(self.query_starts, self.query_keys, queries)
+        key_owners, rows = take_runs(self.key_starts, self.key_rows, keys)
+        return owners[key_owners], rows
+
+    def groups(self, at_least: int) -> Iterator[tuple[Rows, Rows]]:
+        """Queries that have the same keys, with the gallery rows that they match: so many of both at least."""
+        counts = np.diff(self.query_starts)
+        alone = np.flatnonzero(counts == 1)
+        keys = self.query_keys[self.query_starts[alone]]
+        members = np.bincount(keys, minlength=len(self.key_starts) - 1)
+        for key in np.flatnonzero((members >= at_least) & (np.diff(self.key_starts) >= at_least)).tolist():
+            yield alone[keys == key], self.key_rows[self.key_starts[key] : self.key_starts[key + 1]]
+        several: dict[bytes, list[int]] = {}
+        for query in np.flatnonzero(counts > 1).tolist():
+            own = np.sort(self.query_keys[self.query_starts[query] : self.query_starts[query + 1]])
+            several.setdefault(own.tobytes(), []).append(query)
+        for group in several.values():
+            if len(group) >= at_least:
+                rows = np.unique(self.match(np.array(group[:1]))[1])
+                if len(rows) >= at_least:
+                    yield np.array(group, dtype=np.int64), rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,14 +113,13 @@ class PairMatching:
         """For each query, how many rows are listed."""
         return np.diff(self.starts)
 
-    def match(self, queries: slice) -> tuple[Rows, Rows]:
-        """The listed pairs, sorted."""
-        starts = self.starts[queries.start : queries.stop + 1]
-        return owners_of(starts - starts[0]), self.rows[starts[0] : starts[-1]]
+    def match(self, queries: Rows) -> tuple[Rows, Rows]:
+        """The listed pairs, sorted by query and row."""
+        return take_runs(self.starts, self.rows, queries)
 
-    def grades_of(self, queries: slice) -> Rows:
+    def grades_of(self, queries: Rows) -> Rows:
         """The grade of each pair of `match`."""
-        return self.grades[self.starts[queries.start] : self.starts[queries.stop]]
+        return take_runs(self.starts, self.grades, queries)[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +135,7 @@ class RadiusMatching:
         """For each query, how many rows lie within (hardly more than) the radius."""
         return np.asarray(self._tree.query_ball_point(self.query, self._reach, return_length=True), dtype=np.int64)
 
-    def match(self, queries: slice) -> tuple[Rows, Rows]:
+    def match(self, queries: Rows) -> tuple[Rows, Rows]:
         """The pairs within the radius."""
         points = self.query[queries]
         near: list[list[int]] = list(self._tree.query_ball_point(points, self._reach))  # type: ignore[arg-type]
@@ -155,3 +168,11 @@ def starts_of(counts: Rows) -> Rows:
 def owners_of(starts: Rows) -> Rows:
     """The owner of each element of the runs that begin at `starts`."""
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def take_runs(starts: Rows, values: Rows, which: Rows) -> tuple[Rows, Rows]:
+    """The runs of these owners one after the other, each value with the place of its owner in `which`."""
+    sizes = np.diff(starts)[which]
+    # The k-th value of a run is the k-th behind its start.
+    offsets = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.repeat(np.arange(len(which)), sizes), values[np.repeat(starts[which], sizes) + offsets]

@@ -93,8 +93,9 @@ def evaluate_encoded(
     *,
     protocol: EvalProtocol | None = None,
     metrics: Sequence[str] = (),
-    backend: str = "reference",
+    backend: str = "auto",
     memory: int | None = None,
+    threads: int | None = None,
     started: datetime | None = None,
 ) -> Report:
     """Evaluate an encoded data set and note where and when that was done.
@@ -105,6 +106,7 @@ def evaluate_encoded(
         metrics: as for `evaluate_embeddings`.
         backend: as for `evaluate_embeddings`.
         memory: as for `evaluate_embeddings`.
+        threads: as for `evaluate_embeddings`.
         started: when the work began, for the record.
 
     Raises:
@@ -119,6 +121,7 @@ def evaluate_encoded(
         metrics=metrics,
         backend=backend,
         memory=memory,
+        threads=threads,
         provenance=provenance,
     )
 
