@@ -58,6 +58,36 @@ SHOP = {
     "gallery/tweezer/a.webp": "tweezer/tweezer1.webp",
     "gallery/wrench/a.webp": "wrench/wrench1.webp",
 }
+# Folders in the form of public data sets, for the page on protocols: the names are theirs, the photos are ours.
+LOOKALIKES = {
+    "market/query/0001_c1s1_000151_01.jpg": "hammer/hammer1.webp",
+    "market/query/0002_c2s1_000301_01.jpg": "scissors/scissors1.webp",
+    "market/bounding_box_test/0001_c1s1_000176_02.jpg": "hammer/hammer2.webp",
+    "market/bounding_box_test/0001_c3s2_000201_01.jpg": "hammer/hammer3.webp",
+    "market/bounding_box_test/0002_c2s1_000326_02.jpg": "scissors/scissors2.webp",
+    "market/bounding_box_test/0000_c2s1_000401_01.jpg": "wrench/wrench1.webp",
+    "market/bounding_box_test/-1_c3s1_000426_03.jpg": "plate/plate.webp",
+    "places/queries/@0551100.00@4190200.00@10@S@.jpg": "hammer/hammer1.webp",
+    "places/queries/@0559000.00@4190200.00@10@S@.jpg": "scissors/scissors1.webp",
+    "places/database/@0551100.00@4190225.00@10@S@.jpg": "hammer/hammer2.webp",
+    "places/database/@0551100.00@4190225.10@10@S@.jpg": "hammer/hammer3.webp",
+    "places/database/@0552000.00@4190200.00@10@S@.jpg": "wrench/wrench1.webp",
+    "products/tool_final/111_0.JPG": "hammer/hammer1.webp",
+    "products/tool_final/111_1.JPG": "hammer/hammer2.webp",
+    "products/tool_final/112_0.JPG": "scissors/scissors1.webp",
+    "products/tool_final/112_1.JPG": "scissors/scissors2.webp",
+    "products/garden_final/113_0.JPG": "solar/solar1.webp",
+    "products/garden_final/113_1.JPG": "solar/solar2.webp",
+}
+PRODUCTS = """\
+image_id class_id super_class_id path
+1 11319 1 tool_final/111_0.JPG
+2 11319 1 tool_final/111_1.JPG
+3 11320 1 tool_final/112_0.JPG
+4 11320 1 tool_final/112_1.JPG
+5 11321 2 garden_final/113_0.JPG
+6 11321 2 garden_final/113_1.JPG
+"""
 MANIFEST = """\
 path,label,role,camera
 shop/query/hammer/front.webp,hammer,query,left
@@ -93,9 +123,10 @@ def write_cli_help():
 def workplace(tmp_path, monkeypatch):
     """A folder with what the examples read; tables, imports and the search path are put back afterwards."""
     (tmp_path / "photos").symlink_to(PHOTOS)
-    for name, photo in SHOP.items():
-        (tmp_path / "shop" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(PHOTOS / photo, tmp_path / "shop" / name)
+    for name, photo in {**{f"shop/{name}": photo for name, photo in SHOP.items()}, **LOOKALIKES}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PHOTOS / photo, tmp_path / name)
+    (tmp_path / "products" / "Ebay_test.txt").write_text(PRODUCTS, "utf-8")
     (tmp_path / "shop.csv").write_text(MANIFEST, "utf-8")
     np.savez(tmp_path / "theirs.npz", feats=np.eye(4, dtype=np.float16)[[0, 0, 1, 1]], labels=[1, 1, 2, 2])
     monkeypatch.chdir(tmp_path)
