@@ -17,7 +17,7 @@ help: ## List the targets
 
 setup: $(STAMP) ## Create .venv with everything that demo, test and check need
 
-$(STAMP): pyproject.toml ci/constraints.txt
+$(STAMP): pyproject.toml setup.py ci/constraints.txt src/recallatk/ranking/_native.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "recallatk needs Python 3.11 or newer: make setup PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[dev]'
@@ -41,8 +41,9 @@ check: setup ## Check style, format and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(PEERS_STAMP) ## Time the engine beside its peers (benchmarks/)
-	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+bench: setup ## Time the engine beside its peers (benchmarks/)
+	$(PIP) -e '.[dev,bench]'
+	$(BIN)/python benchmarks/engine.py
 
 clean: ## Remove .venv, caches and build outputs
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

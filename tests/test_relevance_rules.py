@@ -532,7 +532,8 @@ grid, = to_grid(rows)
 blocks = rank(grid, grid, relevance, depth="first", memory=256 * 2**20, backend="reference")
 assert len(next(blocks)) + len(next(blocks)) > 100
 some = everything.take(range(150))
-report = evaluate_embeddings(some, everything, protocol=protocol, memory=256 * 2**20, metrics=["map", "cmc@1"], backend="reference")
+how = {"memory": 256 * 2**20, "backend": "reference"}
+report = evaluate_embeddings(some, everything, protocol=protocol, metrics=["map", "cmc@1"], **how)
 assert report.num_evaluated == 135, report.num_evaluated
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print((after - before) // 1024)

@@ -73,7 +73,20 @@ def rank(
     blocks: Iterator[Ranking] = rank_blocks(
         query, gallery, relevance, depth=depth, limit=limit, memory=budget, threads=workers, block=block
     )
-    return blocks
+    return _with_threads(blocks, workers)
+
+
+def _with_threads(blocks: Iterator[Ranking], threads: int) -> Iterator[Ranking]:
+    """The blocks, each computed with so many threads of BLAS; the setting is the caller's own in between."""
+    from threadpoolctl import ThreadpoolController
+
+    controller = ThreadpoolController()
+    while True:
+        with controller.limit(limits=threads, user_api="blas"):
+            block = next(blocks, None)
+        if block is None:
+            return
+        yield block
 
 
 def fastest_backend() -> tuple[str, str]:

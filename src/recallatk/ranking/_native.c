@@ -276,6 +276,8 @@ static PyObject *supported(PyObject *self, PyObject *unused) {
 }
 
 #ifdef HAVE_KERNEL
+#define MISFIT "the buffers do not fit each other"
+
 /* products(left, right, words) -> bytes: the kernel alone, for the self-test. */
 static PyObject *products(PyObject *self, PyObject *args) {
   (void)self;
@@ -284,9 +286,9 @@ static PyObject *products(PyObject *self, PyObject *args) {
   if (!PyArg_ParseTuple(args, "y*y*y*y*n", &left, &right, &starts, &columns, &words)) return NULL;
   int32_t out[LEFT * RIGHT] __attribute__((aligned(64)));
   PyObject *result = NULL;
-  if (words < 1 || left.len < words * 4 * LEFT || right.len < words * 4 * RIGHT || starts.len < 4 * LEFT ||
-      columns.len < 4 * RIGHT || (uintptr_t)right.buf % 64)
-    PyErr_SetString(PyExc_ValueError, "buffers do not fit");
+  if (words < 1 || left.len / (4 * LEFT) < words || right.len / (4 * RIGHT) < words || starts.len < 4 * LEFT ||
+      columns.len < 4 * RIGHT || (uintptr_t)right.buf % 64 || (uintptr_t)columns.buf % 64)
+    PyErr_SetString(PyExc_ValueError, MISFIT);
   else {
     kernel(left.buf, right.buf, words, starts.buf, columns.buf, out);
     result = PyBytes_FromStringAndSize((const char *)out, sizeof out);
@@ -304,15 +306,32 @@ static PyObject *pack(PyObject *self, PyObject *args) {
   if (!PyArg_ParseTuple(args, "y*nnny*dw*w*w*w*w*", &rows, &d, &words, &first, &scale, &slack, &left, &right, &offset,
                         &head, &tail))
     return NULL;
-  const int64_t n = rows.len / (4 * d);
-  Py_BEGIN_ALLOW_THREADS
-  for (int64_t i = 0; i < n; i++)
-    quantise_row((const float *)rows.buf + i * d, d, words, ((const double *)scale.buf)[(first + i) / SUPERBLOCK], slack,
-                 first + i, left.buf, right.buf, offset.buf, head.buf, tail.buf);
-  Py_END_ALLOW_THREADS
+  PyObject *result = NULL;
+  const int64_t n = d > 0 ? rows.len / (4 * d) : 0, end = first + n;
+  if (d < 1 || words < (d + 3) / 4 || first < 0 || scale.len / 8 < (end + SUPERBLOCK - 1) / SUPERBLOCK ||
+      left.len / (4 * LEFT) / words < (end + LEFT - 1) / LEFT ||
+      right.len / (4 * RIGHT) / words < (end + RIGHT - 1) / RIGHT || offset.len / 4 < end || head.len / 8 < end ||
+      tail.len / 8 < end)
+    PyErr_SetString(PyExc_ValueError, MISFIT);
+  else {
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t i = 0; i < n; i++)
+      quantise_row((const float *)rows.buf + i * d, d, words, ((const double *)scale.buf)[(first + i) / SUPERBLOCK],
+                   slack, first + i, left.buf, right.buf, offset.buf, head.buf, tail.buf);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+  }
   PyBuffer_Release(&rows), PyBuffer_Release(&scale), PyBuffer_Release(&left), PyBuffer_Release(&right);
   PyBuffer_Release(&offset), PyBuffer_Release(&head), PyBuffer_Release(&tail);
-  Py_RETURN_NONE;
+  return result;
+}
+
+/* Whether every one of the row numbers is that of a row. */
+static int all_within(const Py_buffer *numbers, int64_t rows) {
+  const int64_t n = numbers->len / 8, *number = numbers->buf;
+  for (int64_t i = 0; i < n; i++)
+    if (number[i] < 0 || number[i] >= rows) return 0;
+  return 1;
 }
 
 /* pair_products(x, y, owners, rows, d, out): exact products of pairs of grid rows. */
@@ -321,15 +340,21 @@ static PyObject *pair_products(PyObject *self, PyObject *args) {
   Py_buffer x, y, owners, rows, out;
   Py_ssize_t d;
   if (!PyArg_ParseTuple(args, "y*y*y*y*nw*", &x, &y, &owners, &rows, &d, &out)) return NULL;
-  const int64_t n = owners.len / 8;
-  const int64_t *a = owners.buf, *b = rows.buf;
-  Py_BEGIN_ALLOW_THREADS
-  for (int64_t i = 0; i < n; i++)
-    ((double *)out.buf)[i] = exact_product((const int32_t *)x.buf + a[i] * d, (const int32_t *)y.buf + b[i] * d, d);
-  Py_END_ALLOW_THREADS
+  PyObject *result = NULL;
+  const int64_t n = owners.len / 8, *a = owners.buf, *b = rows.buf;
+  if (d < 1 || rows.len != owners.len || out.len / 8 < n || !all_within(&owners, x.len / (4 * d)) ||
+      !all_within(&rows, y.len / (4 * d)))
+    PyErr_SetString(PyExc_ValueError, MISFIT);
+  else {
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t i = 0; i < n; i++)
+      ((double *)out.buf)[i] = exact_product((const int32_t *)x.buf + a[i] * d, (const int32_t *)y.buf + b[i] * d, d);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+  }
   PyBuffer_Release(&x), PyBuffer_Release(&y), PyBuffer_Release(&owners), PyBuffer_Release(&rows);
   PyBuffer_Release(&out);
-  Py_RETURN_NONE;
+  return result;
 }
 
 #define SIDE_BUFFERS 12
@@ -363,6 +388,19 @@ static int read_side(PyObject *tuple, side_t *side, Py_buffer *buffers) {
   return 1;
 }
 
+/* Whether the buffers of a side are as long as its rows and their width want; in the order of side_t. */
+static int side_fits(const side_t *side, const Py_buffer *b, int64_t words, int64_t d) {
+  const int64_t places = side->superblocks * SUPERBLOCK;
+  const int64_t wanted[SIDE_BUFFERS] = {places * words * 4, places * words * 4, places * 4, 0, side->n * 8, places * 8,
+                                        places * 8, side->superblocks * 8, side->superblocks * 8,
+                                        side->superblocks * 8, places * 8, places * 8};
+  if (side->n < 0 || side->n > INT64_MAX / 4 / (words * 4)) return 0;
+  for (int i = 0; i < SIDE_BUFFERS; i++)
+    if (b[i].len < wanted[i]) return 0;
+  return (uintptr_t)b[0].buf % 4 == 0 && (uintptr_t)b[1].buf % 64 == 0 && b[4].len == side->n * 8 &&
+         all_within(&b[4], b[3].len / (4 * d));
+}
+
 static void release(Py_buffer *buffers) {
   for (int i = 0; i < SIDE_BUFFERS; i++) PyBuffer_Release(&buffers[i]);
 }
@@ -380,10 +418,19 @@ static PyObject *count(PyObject *self, PyObject *args) {
                         &first, &last, &symmetric, &counts[0], &counts[1], &counts[2], &counts[3]))
     return NULL;
   PyObject *result = NULL;
-  if (to - from > AT_ONCE)
-    PyErr_SetString(PyExc_ValueError, "too many superblocks at once");
-  else if (read_side(query, &task.query, query_buffers)) {
+  if (read_side(query, &task.query, query_buffers)) {
     if (read_side(gallery, &task.gallery, gallery_buffers)) {
+      int fits = d > 0 && words >= (d + 3) / 4 && words < INT32_MAX && side_fits(&task.query, query_buffers, words, d) &&
+                 side_fits(&task.gallery, gallery_buffers, words, d) && from >= 0 && from <= to &&
+                 to <= task.query.superblocks && to - from <= AT_ONCE && first >= 0 && last <= task.gallery.superblocks &&
+                 (!symmetric || task.query.left == task.gallery.left);
+      for (int i = 0; i < 4; i++) fits = fits && counts[i].len / 8 >= query_buffers[3].len / (4 * d);
+      if (!fits) {
+        PyErr_SetString(PyExc_ValueError, MISFIT);
+        release(gallery_buffers), release(query_buffers);
+        for (int i = 0; i < 4; i++) PyBuffer_Release(&counts[i]);
+        return NULL;
+      }
       task.words = words, task.d = d, task.rechecked = 0;
       task.near_steps = near_steps, task.near_units = near_steps / steps, task.steps = steps, task.centre = centre;
       task.far_above = counts[0].buf, task.above = counts[1].buf;

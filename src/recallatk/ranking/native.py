@@ -16,6 +16,7 @@ from recallatk.ranking.blocks import Block
 from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
 from recallatk.ranking.grid import Grid, GridRows
 from recallatk.ranking.passes import LevelCounts, assemble, find_best_positives
+from recallatk.ranking.screen import rank_all
 from recallatk.ranking.screen import rank_blocks as rank_by_numpy
 from recallatk.relevance import Relevance
 from recallatk.types import RecallatkError
@@ -78,18 +79,22 @@ def rank_blocks(
 ) -> Iterator[Ranking]:
     """Rank with the 8-bit screen; see `recallatk.ranking.rank`.
 
-    What it does not screen (depth "all", euclidean similarities, very wide rows) is left to the numpy backend.
+    Depth "all" is screened in float32, with exact products in C; what is not screened here (euclidean similarities,
+    very wide rows) is left to the numpy backend.
     """
     d = query.rows.shape[1]
     if reason := why_not():
         raise RecallatkError(f"the backend native cannot be used: {reason}; choose auto or numpy")
-    if depth == "all" or gallery.similarity == "euclidean" or d > MOST_COLUMNS:
+    if gallery.similarity == "euclidean" or d > MOST_COLUMNS:
         yield from rank_by_numpy(
             query, gallery, relevance, depth=depth, memory=memory, limit=limit, block=block, threads=threads
         )
         return
     size = block or Block.within(memory, d)
     products = _PairProducts(np.ascontiguousarray(query.rows), np.ascontiguousarray(gallery.rows))
+    if depth == "all":
+        yield from rank_all(query, gallery, relevance, products, size=size, limit=limit)
+        return
     found = find_best_positives(query, gallery, relevance, products, size=size)
     centre = choose_centre(gallery.rows)
     own, other = _pack_both(query, gallery, found.similarity, centre)

@@ -53,11 +53,7 @@ def rank_blocks(
     size = block or Block.within(memory, query.rows.shape[1])
     products = grid_products(query, gallery)
     if depth == "all":
-        size = dataclasses.replace(size, queries=min(size.queries, MOST_QUERIES))
-        rows = Rows.of(query, gallery)
-        for queries in query_blocks(relevance.pairs, size):
-            within = None if limit is None else limit[queries]
-            yield _rank_all(rows, queries, relevance.judge(queries), products, gallery, size.gallery, within)
+        yield from rank_all(query, gallery, relevance, products, size=size, limit=limit)
         return
     found = find_best_positives(query, gallery, relevance, products, size=size)
     screen = Screen.of(Rows.of(query, gallery), found.similarity, products, gallery.near)
@@ -67,7 +63,18 @@ def rank_blocks(
     yield assemble(found, counted, len(gallery.rows), gallery.unit)
 
 
-def _rank_all(
+def rank_all(
+    query: Grid, gallery: Grid, relevance: Relevance, products: PairProducts, *, size: Block, limit: Counts | None
+) -> Iterator[Ranking]:
+    """Depth "all" block by block, with these exact products of pairs."""
+    size = dataclasses.replace(size, queries=min(size.queries, MOST_QUERIES))
+    rows = Rows.of(query, gallery)
+    for queries in query_blocks(relevance.pairs, size):
+        within = None if limit is None else limit[queries]
+        yield _rank_block(rows, queries, relevance.judge(queries), products, gallery, size.gallery, within)
+
+
+def _rank_block(
     rows: Rows,
     queries: slice,
     judged: Judgements,
@@ -76,7 +83,7 @@ def _rank_all(
     tile: int,
     limit: Counts | None,
 ) -> Ranking:
-    """Depth "all": every product that may reach a level is binned between the levels."""
+    """Every product that may reach a level is binned between the levels."""
     n, first = queries.stop - queries.start, queries.start
     similarity = in_chunks(products, judged.positive_queries + first, judged.positive_rows)
     levels = find_levels(n, judged, similarity, depth="all")
