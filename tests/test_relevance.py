@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle
-from recallatk.relevance import Matching, build_relevance, check_labels_agree
+from recallatk.relevance import build_relevance, check_labels_agree
+from recallatk.relevance.matching import Matching
 from recallatk.types import EmbeddingSet, EvalProtocol, RecallatkError
 from worlds import draw_world
 
