@@ -138,7 +138,7 @@ class RadiusMatching:
     def match(self, queries: Rows) -> tuple[Rows, Rows]:
         """The pairs within the radius."""
         points = self.query[queries]
-        near: list[list[int]] = list(self._tree.query_ball_point(points, self._reach))  # type: ignore[arg-type]
+        near: list[list[int]] = list(self._tree.query_ball_point(points, self._reach))
         owners = owners_of(starts_of(np.array([len(rows) for rows in near], dtype=np.int64)))
         rows = np.fromiter(itertools.chain.from_iterable(near), np.int64, len(owners))
         # The tree only proposes: what is within the radius is decided here. Coordinates are the doubles nearest to
