@@ -17,6 +17,8 @@ from PIL import Image
 from command_line import COLOURS, ENCODERS, MEAN, Result, data, in_process_of_its_own, recallatk, save
 from recallatk import load_report
 from recallatk.cli import app
+from recallatk.cli.flags import EMBEDDINGS_ONLY
+from recallatk.datasets.tables import READERS
 from recallatk.embeddings import FORMATS
 from recallatk.types import EvalProtocol
 
@@ -394,6 +396,38 @@ def test_a_cutoff_that_is_no_number_is_called_one(data: Path) -> None:
     assert "'a'" in result.err
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["eval", "data", *MEAN, "-k", "1", "5", "ten"],
+        ["eval", *MEAN, "--quiet", "data", "--recall_values", "1,5", "ten", "10"],
+        ["eval", *MEAN, "-k", "1", "ten", "data"],
+        ["score", "--run", "run.txt", "-k", "1", "ten"],
+    ],
+    ids=" ".join,
+)
+def test_a_word_among_cutoffs_is_called_one_where_it_cannot_be_data(data: Path, argv: list[str]) -> None:
+    result = recallatk(*argv)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "recallatk: -k 'ten' is not a cutoff; every k must be a whole number of at least 1\n"
+
+
+@pytest.mark.parametrize("between", [[], ["--"]], ids=["plain", "after --"])
+def test_data_may_follow_cutoffs(data: Path, between: list[str]) -> None:
+    result = recallatk("eval", *MEAN, "--quiet", "-k", "1", "2", *between, "data")
+    assert result.values() == {"recall@1": 0.666667, "recall@2": 1.0}
+
+
+@pytest.mark.parametrize("suffix", sorted(EMBEDDINGS_ONLY))
+@pytest.mark.parametrize("encoder", [[], MEAN], ids=["alone", "with an encoder"])
+def test_embeddings_in_the_place_of_data_are_sent_to_query(data: Path, suffix: str, encoder: list[str]) -> None:
+    Path(f"photos{suffix}").touch()
+    result = recallatk("eval", f"photos{suffix}", *encoder)
+    assert (result.code, result.out) == (2, "")
+    assert f"use --query photos{suffix}" in result.err
+    assert {*FORMATS} - {*READERS} == EMBEDDINGS_ONLY
+
+
 def test_a_cutoff_beyond_every_gallery_is_all_of_it(data: Path) -> None:
     result = recallatk("eval", data, *MEAN, "-k", "1", str(2**62))
     assert result.values() == {"recall@1": 0.666667, f"recall@{2**62}": 1.0}
@@ -496,6 +530,7 @@ def test_an_earlier_record_is_a_protocol(data: Path) -> None:
     [
         ("p.toml", "kss = [1]", ["p.toml", "'kss'", "exclude_self"]),
         ("p.toml", "", ["p.toml", "no protocol"]),
+        ("p.toml", 'ks = [1]\n[protocol]\nties = "optimistic"', ["p.toml", "'ks' stands outside [protocol]"]),
         ("p.toml", "ks = [", ["p.toml"]),
         ("p.toml", 'ties = "surprise"', ["p.toml", "surprise", "pessimistic"]),
         ("p.toml", "protocol = 3", ["p.toml"]),

@@ -441,7 +441,7 @@ def test_trec_eval_leaves_out_a_query_without_a_run_and_we_do_not():
     assert report.queries["map"][3] == 0.0
     # trec_eval -c: the missing query counts as 0
     assert report["map"] == pytest.approx(sum(row["map"] for row in theirs.values()) / n, abs=1e-12)
-    assert any("1 queries have no list" in warning for warning in report.warnings)
+    assert any("1 query without a list" in warning for warning in report.warnings)
 
 
 def test_beir_caps_recall_by_k():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
-from recallatk.datasets import LAYOUTS, load_dataset, load_two_folders
-from recallatk.types import RecallatkError
+from recallatk.datasets import LAYOUTS, Layout, load_dataset, load_two_folders
+from recallatk.types import ChoiceError, Dataset, ImageSet, RecallatkError
 
 
 def put(root: Path, *names: str) -> Path:
@@ -88,6 +89,17 @@ def test_branches_that_share_a_class_name_are_one_label_with_a_warning(tmp_path:
     assert load_dataset(tmp_path, label_from=r"regex:^(\w/\w+)/").query.labels == ("a/bat", "b/bat", "b/cat")
 
 
+def test_one_name_in_two_unicode_forms_is_one_label_with_a_warning_that_tells_them_apart(tmp_path: Path) -> None:
+    put(tmp_path, "query/caf\u00e9/1.png", "gallery/cafe\u0301/1.png")
+    (warning,) = load_dataset(tmp_path).warnings
+    assert "1 folder is one name in two Unicode forms, such as 'cafe\\u0301' and 'caf\\xe9'" in warning
+    assert "branches" not in warning
+    put(tmp_path, "gallery/x/caf\u00e9/1.png")
+    branches, forms = load_dataset(tmp_path).warnings
+    assert "1 label from folders in different branches, such as 'caf\u00e9' from 'caf\u00e9' and 'x/caf" in branches
+    assert "two Unicode forms" in forms
+
+
 def test_an_image_outside_every_class_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
     assert "'loose.png' lies in no class folder" in failure(put(tmp_path / "one", "a/1.png", "loose.png"))
     message = failure(put(tmp_path / "two", "query/1.png", "gallery/a/1.png"))
@@ -129,7 +141,7 @@ def test_hidden_and_system_files_are_no_images_and_no_classes(tmp_path: Path) ->
     assert data.query.ids == ("cat/1.png",)
     assert data.notes == (
         "1 other file left aside (such as 'readme.txt')",
-        "8 hidden or system items left aside",
+        "8 hidden or system items left aside (such as '$RECYCLE.BIN')",
     )
 
 
@@ -156,7 +168,7 @@ def test_data_that_is_not_there_or_of_another_kind_is_an_error(tmp_path: Path) -
     assert "no such file or folder" in failure(tmp_path / "nowhere")
     assert "did you mean classes?" in failure(tmp_path, layout="class")
     assert "choose one of: folder" in failure(tmp_path, layout="zzz")
-    assert "a folder, not a manifest" in failure(tmp_path, layout="manifest")
+    assert "a folder; the layout manifest reads a file: a table (.csv" in failure(tmp_path, layout="manifest")
     assert "reads a folder" in failure(tmp_path / "a/1.png", layout="folder")
     assert "manifests end in .csv" in failure(tmp_path / "a/1.png")
     assert "does not take it" in failure(tmp_path, root=tmp_path)
@@ -258,3 +270,26 @@ def test_every_layout_has_a_summary_of_one_line() -> None:
     for layout in LAYOUTS.values():
         assert layout.summary
         assert "\n" not in layout.summary
+
+
+def test_a_new_layout_is_a_function_and_a_row_with_its_own_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    def load(data: Path, **options: Any) -> Dataset:
+        given.update(options)
+        return Dataset(query=ImageSet(elements=(data,), ids=("one",), labels=("a",)), gallery=None, root=data.parent)
+
+    options = {"between": ":", "label_from": "regex:x"}
+    monkeypatch.setitem(LAYOUTS, "listed", Layout(load, "a list", reads="file", options=options))
+    (tmp_path / "list.txt").touch()
+    assert load_dataset(tmp_path / "list.txt", layout="listed").query.labels == ("a",)
+    assert given == {**options, "on_error": "error"}
+    load_dataset(tmp_path / "list.txt", layout="listed", between="|", label_from="parent", on_error="skip")
+    assert given == {"between": "|", "label_from": "parent", "on_error": "skip"}
+    assert "a folder; the layout listed reads a file: a list" in failure(tmp_path, layout="listed")
+    put(tmp_path, "a/1.png")
+    for option in ("between", "surprise"):
+        with pytest.raises(ChoiceError, match=f"{option}='|'.*does not take it; it takes label_from, label_separator"):
+            load_dataset(tmp_path, layout="classes", **{option: "|"})

@@ -136,6 +136,34 @@ def test_one_id_at_two_places_is_an_error(root: Path) -> None:
     assert "but the positions (1.0, 2.0) and (1.0, 3.0)" in failure(root, text)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("path", "label", "advice"),
+    [
+        ("Path", "label", "rename 'Path' to 'path'"),
+        ("File_Name", "label", "rename 'File_Name' to 'path'"),
+        ("image", "label", "rename 'image' to 'path'"),
+        ("path", "LABEL", "rename 'LABEL' to 'label'"),
+        ("path", "identity", "rename 'identity' to 'label'"),
+        ("path", "camera", "Rename one, or add it"),
+    ],
+)
+def test_a_column_under_another_name_is_named_in_the_error(
+    root: Path, suffix: str, path: str, label: str, advice: str
+) -> None:
+    if suffix == "parquet":
+        with pytest.raises(RecallatkError) as error:
+            parquet(root, {path: PATHS, label: ["a", "a", "b"]})
+        assert advice in str(error.value)
+    else:
+        text = f"{path},{label}\na/1.png,a\n" if suffix == "csv" else json_lines({path: "a/1.png", label: "a"})
+        assert advice in failure(root, text, f"list.{suffix}")
+
+
+def test_a_difference_in_case_is_named_before_an_alias(root: Path) -> None:
+    assert "rename 'Label' to 'label'" in failure(root, "path,class,Label\na/1.png,x,a\n")
+
+
 def test_labels_can_be_left_out_where_relevance_does_not_look_at_them(root: Path) -> None:
     text = "path,camera\na/1.png,c1\na/2.png,c2\n"
     assert "no column 'label'" in failure(root, text)

@@ -323,6 +323,21 @@ def test_an_error_inside_a_factory_keeps_its_traceback(own):
         load_encoder("own_encoder_raising:make")
 
 
+def test_an_encoder_whose_batch_is_optional_fails_with_a_note_on_why_it_was_called(own):
+    (own / "own_encoder_optional.py").write_text(
+        "def encode(batch=None):\n    return len(batch)\n"
+        "class Model:\n    def __init__(self):\n        raise KeyError('weights')\n"
+    )
+    with pytest.raises(TypeError) as caught:
+        load_encoder("own_encoder_optional:encode")
+    (note,) = caught.value.__notes__
+    assert "called it without arguments because none is required" in note
+    assert "needs one required parameter, the batch" in note
+    with pytest.raises(KeyError) as caught:
+        load_encoder("own_encoder_optional:Model")
+    assert not hasattr(caught.value, "__notes__"), "a class is always built first"
+
+
 def test_listing_the_encoders_imports_no_outside_library():
     code = "import sys, recallatk.encoders; print([m for m in ('onnxruntime', 'PIL') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

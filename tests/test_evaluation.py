@@ -403,3 +403,25 @@ def test_messages_tell_query_and_gallery_apart(names):
         evaluate_embeddings(query, gallery)
     with pytest.raises(RecallatkError, match=r"query.* integers.* gallery.* text"):
         evaluate_embeddings(EmbeddingSet(np.eye(3), [1, 2, 3], **names), gallery)
+
+
+def test_recall_at_another_k_is_one_more_cutoff():
+    rows = EmbeddingSet(np.eye(4)[[0, 0, 1, 1]], labels=["a", "a", "b", "b"])
+    report = evaluate_embeddings(rows, protocol=EvalProtocol(ks=(1,)), metrics="recall@3")
+    assert report.protocol.ks == (1, 3)
+    assert report.signature.parts["k"] == "1,3"
+    assert set(report.recall) == {1, 3}
+
+
+@pytest.mark.parametrize("columns", [{"labels": "aabb"}, {"labels": ["a"] * 4, "groups": {"camera": "1122"}}])
+def test_a_text_is_no_column(columns):
+    with pytest.raises(RecallatkError, match="one text"):
+        EmbeddingSet(np.eye(4), **columns)
+
+
+def test_a_protocol_is_no_dict_and_a_missing_metric_is_named():
+    rows = EmbeddingSet(np.eye(2)[[0, 0]], labels=["a", "a"])
+    with pytest.raises(RecallatkError, match=r"protocol is dict; build one, such as EvalProtocol"):
+        evaluate_embeddings(rows, protocol={"ks": (1,)})
+    with pytest.raises(KeyError, match=r"recall@3.*it has recall@1"):
+        evaluate_embeddings(rows)["recall@3"]

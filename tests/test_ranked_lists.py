@@ -184,8 +184,8 @@ def test_every_query_has_the_values_of_trec_eval(tmp_path: Path, seed: int, min_
     assert compared > 200
     assert missing > 20
     assert any(warning.startswith("recall@10: ") and "truncated" in warning for warning in report.warnings)
-    assert any("4 queries have no list (such as 'q11')" in warning for warning in report.warnings)
-    assert any("1 lists are of queries that are not evaluated (such as 'stranger')" in w for w in report.warnings)
+    assert any("4 queries without a list (such as 'q11')" in warning for warning in report.warnings)
+    assert any("there are lists of 1 query not evaluated (such as 'stranger')" in w for w in report.warnings)
 
 
 def cuts_of(name: str) -> str:

@@ -21,6 +21,9 @@ PROTOCOLS = [
 
 
 def rows(labels, **columns) -> EmbeddingSet:
+    """Labels, and columns of groups, may be written as one text: a character a row."""
+    labels = list(labels) if isinstance(labels, str) else labels
+    columns["groups"] = {name: list(values) for name, values in columns.get("groups", {}).items()}
     return EmbeddingSet(np.ones((len(columns["ids"] if labels is None else labels), 1)), labels, **columns)
 
 

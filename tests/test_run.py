@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -299,12 +300,17 @@ def test_copies_of_a_file_are_two_images_and_warned_of(files: tuple[list[Path], 
 def test_a_path_may_be_in_a_list_more_than_once(files: tuple[list[Path], list[Path]]) -> None:
     query = [files[0][0], files[0][1], files[0][0]]
     seen: list[Any] = []
-    report = evaluate(
-        query, ["a", "b", "a"], files[1], G_LABELS, lambda batch: seen.extend(batch) or of_files(batch), (1,)
-    )
+
+    def encoder(batch: list[Any]) -> Any:
+        seen.extend(batch)
+        return of_files(batch)
+
+    report = evaluate(query, ["a", "b", "a"], files[1], G_LABELS, encoder, (1,))
     assert report["recall@1"] == pytest.approx(1 / 3)
     assert len(seen) == 5
-    assert report.queries["id"] == (str(query[0]), str(query[1]), f"{query[2]} (row 2)")
+    assert report.queries["id"] == tuple(
+        f"query/{path.name}{end}" for path, end in zip(query, ("", "", " (row 2)"), strict=True)
+    )
 
 
 def test_texts_longer_than_a_file_name_are_elements_like_any_other() -> None:
@@ -659,3 +665,15 @@ def test_the_environment_is_json_and_never_part_of_a_hash(run: Report, encoded: 
     )
     assert other.signature == run.signature
     assert other.hashes == run.hashes
+
+
+def test_where_the_files_lie_does_not_enter_the_signature(files: tuple[list[Path], list[Path]], tmp_path: Path) -> None:
+    moved = [[tmp_path / "moved" / path.relative_to(tmp_path) for path in side] for side in files]
+    for old, new in zip(files, moved, strict=True):
+        new[0].parent.mkdir(parents=True)
+        for source, target in zip(old, new, strict=True):
+            shutil.copy(source, target)
+    labels = ["a", "b", "c"][: len(files[0])]
+    here, there = (evaluate(query, labels, gallery, G_LABELS, of_files, (1,)) for query, gallery in (files, moved))
+    assert here.signature == there.signature
+    assert here.queries["id"][0].startswith("query/")

@@ -81,3 +81,12 @@ def test_of_several_labels_the_first_counts_and_none_is_a_label_of_its_own() -> 
 def test_a_limit_or_seed_out_of_range_is_an_error(options: dict[str, int]) -> None:
     with pytest.raises(RecallatkError, match="at least"):
         sample_dataset(dataset(side("all", ["a", "b"])), **options)
+
+
+def test_labels_under_which_nothing_can_be_found_come_last() -> None:
+    labels = [f"single{n}" for n in range(20)] + [letter for letter in "abcde" for _ in range(2)]
+    assert set(sample_dataset(dataset(side("all", labels)), 10).query.labels) == set("abcde")
+    both = dataset(side("query", [*"abcxyz"]), side("gallery", [*"abcuvw"]))
+    sample = sample_dataset(both, 3)
+    assert sample.gallery is not None
+    assert set(sample.query.labels) == set(sample.gallery.labels) == set("abc")

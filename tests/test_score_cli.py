@@ -79,7 +79,7 @@ def test_a_run_and_qrels_give_the_report(trec: tuple[Path, Path], call: Call) ->
     )
     assert "[chance]" not in out
     assert "[metrics]\nmrr: 0.416667\n" in out
-    assert "2 queries have no list (such as 'q3'); nothing is found for them" in out
+    assert "2 queries without a list (such as 'q3'): nothing is found for them" in out
     assert "[ties]\nrule: expected\nrecall@1: between 0.000000 and 0.333333" in out
     assert "rel:qrels-" in out
     assert "the gallery itself is not known" in err

@@ -267,7 +267,7 @@ def test_what_a_list_does_not_hold_is_never_found_and_still_counts():
     assert report["mrr"] == pytest.approx(1 / 2 / 3)
     assert report["minp"] == 0.0
     text = " ".join(report.warnings)
-    assert "1 queries have no list (such as 'q2')" in text
+    assert "1 query without a list (such as 'q2')" in text
     assert "truncated" in text
     assert list(report.queries["best_positive"]) == ["g0", None, None]
 
@@ -285,7 +285,7 @@ def test_empty_lists_find_nothing_and_are_counted():
     report = evaluate_scores(RankedLists((), (), np.array([])), query, gallery, metrics=EVERY)
     assert set(report.values()) == {0.0}
     assert report.num_evaluated == 3
-    assert any("3 queries have no list" in warning for warning in report.warnings)
+    assert any("3 queries without a list" in warning for warning in report.warnings)
 
 
 def test_a_shorter_list_never_scores_more_and_no_order_of_its_lines_counts():
@@ -324,7 +324,7 @@ def test_lists_of_queries_that_nobody_asked_for_are_counted():
     lists = RankedLists(("q0", "z", "z"), ("g0", "g0", "elsewhere"), np.array([1.0, 1.0, 2.0]))
     report = evaluate_scores(lists, query, gallery, protocol=EvalProtocol(ks=(1,)))
     assert report["recall@1"] == 1 / 3
-    assert any("1 lists are of queries that are not evaluated (such as 'z')" in text for text in report.warnings)
+    assert any("there are lists of 1 query not evaluated (such as 'z')" in text for text in report.warnings)
 
 
 def test_columns_of_lists_must_be_aligned():

@@ -123,6 +123,8 @@ class Report(Mapping[str, float]):
     queries: Mapping[str, tuple[Any, ...] | npt.NDArray[Any]]
 
     def __getitem__(self, metric: str) -> float:
+        if metric not in self.values_by_metric:
+            raise KeyError(f"{metric!r} is not in this report; it has {', '.join(self.values_by_metric)}")
         return self.values_by_metric[metric].value
 
     def __iter__(self) -> Iterator[str]:
@@ -215,8 +217,8 @@ class Report(Mapping[str, float]):
             if value.low != value.high:
                 low, high = (_number(end, percent=percent) for end in (value.low, value.high))
                 lines.append(f"{name}: between {low} and {high}")
-        lines.append(f"queries that ties can move: {self.tied_queries}")
-        lines.append(f"queries that near-ties can move (within 1e-6): {self.near_tied_queries}")
+        lines.append(f"queries that ties can move (some metric): {self.tied_queries}")
+        lines.append(f"queries that near-ties can move (recall, within 1e-6): {self.near_tied_queries}")
         return lines
 
     def record(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 # No `from __future__ import annotations`: the command line is made from these annotations.
 
 import dataclasses
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -185,10 +186,18 @@ NO_PROTOCOL = EvalProtocol()
 
 # Flags of several values: numbers may follow each other, and the first label may be anything, such as -1.
 SEVERAL = {"--ks": r"-?[\d.,]+", "--junk-labels": r"-?\d+", "--distractor-labels": r"-?\d+"}
+# Suffixes of embeddings that no manifest has.
+EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors"}
+# Flags that no value follows.
+SWITCHES = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(Output) if field.type is bool}
+_FLAG = r"--?[A-Za-z][\w-]*(=.*)?"
 
 
 def expand_tokens(argv: Sequence[str]) -> list[str]:
     """Bring flags to one spelling: aliases, `_` for `-`, and one flag for each of several values.
+
+    Raises:
+        ChoiceError: a word that is no flag's value and stands where it cannot be DATA.
 
     >>> expand_tokens(["eval", "--recall_values", "1", "5,10", "-o", "run_1"])
     ['eval', '--ks=1', '--ks=5', '--ks=10', '--output', 'run_1']
@@ -197,9 +206,11 @@ def expand_tokens(argv: Sequence[str]) -> list[str]:
     """
     tokens: list[str] = []
     reading = ""  # the flag whose values come; it stands alone until the first of them
+    words: list[str] = []  # what is no flag and no flag's value: the command and DATA
+    stray = ""  # the first of them that follows cutoffs
     for token in argv:
         alone = bool(reading) and tokens[-1] == reading
-        if re.fullmatch(r"--?[A-Za-z][\w-]*(=.*)?", token, re.DOTALL):
+        if re.fullmatch(_FLAG, token, re.DOTALL):
             flag, equals, value = token.partition("=")
             flag = flag.replace("_", "-") if flag.startswith("--") else flag
             flag = ALIASES.get(flag, flag)
@@ -208,9 +219,28 @@ def expand_tokens(argv: Sequence[str]) -> list[str]:
         elif reading and (re.fullmatch(SEVERAL[reading], token) or (alone and reading != "--ks")):
             tokens[len(tokens) - alone :] = _values(reading, token)
         else:
+            if token != "--" and not _takes_value(tokens[-1:]):
+                words.append(token)
+                stray = stray or token * (reading == "--ks")
             reading = ""
             tokens.append(token)
+    _check_words(words, stray)
     return tokens
+
+
+def _takes_value(last: list[str]) -> bool:
+    """Whether the last token is a flag whose value has yet to come."""
+    return any(re.fullmatch(_FLAG, flag) and "=" not in flag and flag not in SWITCHES for flag in last)
+
+
+def _check_words(words: list[str], stray: str) -> None:
+    """Refuse a cutoff that is no number where there is DATA beside it, and embeddings in the place of DATA."""
+    command, *others = words or [""]
+    if stray and len(others) > (command != "score"):  # the one command with cutoffs and without DATA
+        raise ChoiceError(f"-k {stray!r} is not a cutoff; every k must be a whole number of at least 1")
+    for word in others if command == "eval" else ():
+        if Path(word).suffix.lower() in EMBEDDINGS_ONLY and not os.path.isdir(word):  # noqa: PTH112 - a name may be long
+            raise ChoiceError(f"{word}: embeddings, not images; use --query {word} without --encoder")
 
 
 def _values(flag: str, text: str) -> list[str]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from recallatk.datasets.folders import SIDE_NAMES, find_sides, load_classes, load_folder, load_two_folders
 from recallatk.datasets.manifest import load_manifest
 from recallatk.datasets.qrels import load_qrels
 from recallatk.datasets.ranked_lists import load_ranked_lists
 from recallatk.datasets.sampling import sample_dataset
-from recallatk.datasets.tables import READERS
 from recallatk.types import ChoiceError, Dataset, OnError, RecallatkError
 
 __all__ = [
@@ -34,31 +33,36 @@ class Layout:
     """A row of the table of layouts.
 
     Attributes:
-        load: called with DATA and the options, by name.
+        load: called with DATA, and by name with `on_error` and every option.
         summary: one line for the list of layouts.
-        options: the options of `load_dataset` it takes, beside `on_error`; others are refused, not passed over.
+        reads: what DATA is.
+        options: the options of `load_dataset` it takes, with their defaults; others are refused, not passed over.
     """
 
     load: Callable[..., Dataset]
     summary: str
-    options: tuple[str, ...]
+    reads: Literal["folder", "file"]
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 LAYOUTS: dict[str, Layout] = {
     "folder": Layout(
         load_folder,
         "query/ and gallery/, each with a folder for every label",
-        ("label_from", "label_separator"),
+        "folder",
+        {"label_from": "parent", "label_separator": None},
     ),
     "classes": Layout(
         load_classes,
         "a folder for every label; each image is a query, all the others are its gallery (leave-one-out)",
-        ("label_from", "label_separator"),
+        "folder",
+        {"label_from": "parent", "label_separator": None},
     ),
     "manifest": Layout(
         load_manifest,
         "a table (.csv, .tsv, .jsonl, .parquet): path, label; optional id, role, easting and northing, any groups",
-        ("root", "label_separator"),
+        "file",
+        {"root": None, "label_separator": None, "labels_required": True},
     ),
 }
 """Layout name -> how it is read."""
@@ -68,22 +72,26 @@ def load_dataset(
     data: str | os.PathLike[str],
     *,
     layout: str | None = None,
-    label_from: str = "parent",
+    label_from: str | None = None,
     label_separator: str | None = None,
     root: str | os.PathLike[str] | None = None,
     labels_required: bool = True,
     on_error: OnError = "error",
+    **more: Any,
 ) -> Dataset:
     """Read a data set.
+
+    An option that is None is not given: the layout has its own default.
 
     Args:
         data: a folder, or a manifest.
         layout: a row of `LAYOUTS`; None looks at DATA.
-        label_from: folders only: "parent", or "regex:..." searched in the path below DATA.
+        label_from: folders only: "parent" (the default), or "regex:..." searched in the path below DATA.
         label_separator: splits a label into several.
         root: manifests only: the folder that relative paths start from.
         labels_required: whether the rows of a manifest must have labels (or positions); images in folders always do.
         on_error: whether a file that is missing stops the run or is skipped.
+        more: options of layouts that were added to the table.
 
     Raises:
         ChoiceError: an unknown layout, or an option that the layout does not take.
@@ -98,23 +106,19 @@ def load_dataset(
         raise RecallatkError(f"{data}: no such file or folder; name a folder of images, or a manifest")
     name, warnings = (layout, ()) if layout is not None else detect_layout(data)
     row = LAYOUTS[name]
-    if name == "manifest" and data.is_dir():
-        raise RecallatkError(f"{data}: a folder, not a manifest; name the file ({', '.join(READERS)})")
-    if name != "manifest" and not data.is_dir():
-        raise RecallatkError(f"{data}: a file; the layout {name} reads a folder")
-    given: dict[str, tuple[Any, Any]] = {
-        "label_from": (label_from, "parent"),
-        "label_separator": (label_separator, None),
-        "root": (root, None),
-    }
-    for option, (value, default) in given.items():
-        if value != default and option not in row.options:
-            raise ChoiceError(
-                f"{option}={str(value)!r}: the layout {name} does not take it; it takes {', '.join(row.options)}"
-            )
-    options = {option: given[option][0] for option in row.options}
-    if name == "manifest":
-        options["labels_required"] = labels_required
+    found: Literal["folder", "file"] = "folder" if data.is_dir() else "file"
+    if found != row.reads:
+        raise RecallatkError(f"{data}: a {found}; the layout {name} reads a {row.reads}: {row.summary}")
+    named = {"label_from": label_from, "label_separator": label_separator, "root": root}
+    given = {option: value for option, value in {**named, **more}.items() if value is not None}
+    # The default of another layout asks for nothing: a caller may name every option there is.
+    defaults = {option: default for other in LAYOUTS.values() for option, default in other.options.items()}
+    for option, value in given.items():
+        if option not in row.options and (option not in defaults or value != defaults[option]):
+            taken = ", ".join(row.options) or "no options"
+            raise ChoiceError(f"{option}={str(value)!r}: the layout {name} does not take it; it takes {taken}")
+    given["labels_required"] = labels_required  # not refused: where every image has a label it changes nothing
+    options = {option: given.get(option, default) for option, default in row.options.items()}
     dataset = row.load(data, on_error=on_error, **options)
     return dataclasses.replace(dataset, warnings=(*warnings, *dataset.warnings))
 

@@ -207,21 +207,31 @@ def _parent(prefix: str, image: ImageFile) -> str:
 
 
 def _shared_names(listings: Sequence[tuple[str, Listing]]) -> tuple[str, ...]:
-    """A warning where one label comes from folders in different branches."""
+    """Warnings where one label comes from folders in different branches, or from one name in two Unicode forms."""
     folders = {image.below.rpartition("/")[0] for _, listing in listings for image in listing.images}
-    branches: dict[str, list[str]] = {}
+    forms: dict[str, list[str]] = {}
     for folder in sorted(folders):
-        label = unicodedata.normalize("NFC", folder.rpartition("/")[2])
-        branches.setdefault(label, []).append(folder)
+        forms.setdefault(unicodedata.normalize("NFC", folder), []).append(folder)
+    branches: dict[str, list[str]] = {}
+    for folder in forms:
+        branches.setdefault(folder.rpartition("/")[2], []).append(folder)
     shared = {label: found for label, found in branches.items() if len(found) > 1}
-    if not shared:
-        return ()
-    label, found = next(iter(shared.items()))
-    return (
-        f"{counted(len(shared), 'label')} from folders in different branches, such as {label!r} from {found[0]!r} and "
-        f"{found[1]!r}{and_more(len(found) - 1, 'folder')}: one name is one label; if these are different classes, "
-        "rename the folders or use label_from='regex:...' (--label-from)",
-    )
+    spelled = [found for found in forms.values() if len(found) > 1]
+    warnings = []
+    if shared:
+        label, found = next(iter(shared.items()))
+        warnings.append(
+            f"{counted(len(shared), 'label')} from folders in different branches, such as {label!r} from {found[0]!r} "
+            f"and {found[1]!r}{and_more(len(found) - 1, 'folder')}: one name is one label; if these are different "
+            "classes, rename the folders or use label_from='regex:...' (--label-from)"
+        )
+    if spelled:
+        one, other = spelled[0][:2]  # in ASCII, as they look alike otherwise
+        warnings.append(
+            f"{counted(len(spelled), 'folder is', 'folders are')} one name in two Unicode forms, such as {one!a} and "
+            f"{other!a}: they are one label; rename one of them if that is not meant"
+        )
+    return tuple(warnings)
 
 
 def _notes(listings: Sequence[tuple[str, Listing]]) -> list[str]:
@@ -233,8 +243,8 @@ def _notes(listings: Sequence[tuple[str, Listing]]) -> list[str]:
     notes = []
     if others := names("others"):
         notes.append(f"{counted(len(others), 'other file')} left aside (such as {others[0]!r})")
-    if hidden := sum(listing.hidden for _, listing in listings):
-        notes.append(f"{counted(hidden, 'hidden or system item')} left aside")
+    if hidden := names("hidden"):
+        notes.append(f"{counted(len(hidden), 'hidden or system item')} left aside (such as {hidden[0]!r})")
     if barren := names("barren"):
         notes.append(f"{counted(len(barren), 'folder')} without an image (such as {barren[0]!r})")
     if loops := names("loops"):

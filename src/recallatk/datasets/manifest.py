@@ -21,6 +21,12 @@ Role = Literal["query", "gallery", "both"]
 POSITION_COLUMNS = (("easting", "northing"), ("utm_east", "utm_north"), ("x", "y"))
 """Pairs of columns that are a position in metres; the first pair that is there in full counts."""
 
+_ALIASES = {
+    "path": ("filename", "file_name", "image", "filepath"),
+    "label": ("class", "class_name", "identity", "category"),
+}
+"""What others call our columns: never read as ours, as they may be something else, but named in the error."""
+
 
 @dataclasses.dataclass(frozen=True)
 class _Row:
@@ -110,14 +116,17 @@ def load_manifest(
 
 
 def _check_columns(path: Path, table: Table, notes: list[str], *, labels_required: bool) -> None:
-    for column in ("path", "label"):
+    for column, aliases in _ALIASES.items():
         if column in table.columns:
             continue
         if column == "label" and not labels_required:
             notes.append("there is no column 'label', so no row has a label")
             continue
         found = ", ".join(repr(name) for name in table.columns)
-        raise RecallatkError(f"{path}: no column {column!r}; columns found: {found}. Rename one, or add it")
+        plain = {name.lower(): name for name in table.columns}
+        near = next((plain[name] for name in (column, *aliases) if name in plain), None)
+        advice = "Rename one, or add it" if near is None else f"To use it, rename {near!r} to {column!r}"
+        raise RecallatkError(f"{path}: no column {column!r}; columns found: {found}. {advice}")
 
 
 def _read_roles(path: Path, table: Table, notes: list[str]) -> tuple[list[Role | None], str | None]:

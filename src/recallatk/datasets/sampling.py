@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,9 +15,10 @@ from recallatk.wording import counted
 def sample_dataset(dataset: Dataset, limit: int, *, seed: int = 0) -> Dataset:
     """At most `limit` images of each side, drawn so that queries keep positives.
 
-    The labels are put in a random order and taken in rounds: one query and one gallery image of each label a round,
-    or two images where every image is both. Of several labels an image has, the first counts. The draw depends on the
-    ids, the labels and the seed only, not on the order of the rows. The rows of the sample are in the order of ids.
+    The labels are put in a random order, those under which nothing can be found last, and taken in rounds: one query
+    and one gallery image of each label a round, or two images where every image is both. Of several labels an image
+    has, the first counts. The draw depends on the ids, the labels and the seed only, not on the order of the rows. The
+    rows of the sample are in the order of ids.
 
     Args:
         dataset: what to draw from; it is returned unchanged when no side is larger than `limit`.
@@ -36,7 +39,9 @@ def sample_dataset(dataset: Dataset, limit: int, *, seed: int = 0) -> Dataset:
     rng = np.random.default_rng(seed)
     labels = sorted({_first_label(side, row) for side in sides for row in range(len(side))})
     turn = {labels[i]: place for place, i in enumerate(rng.permutation(len(labels)))}
-    samples = [_draw(side, limit, turn, rng, each_round=2 if gallery is None else 1) for side in sides]
+    partnered = _partnered_labels(sides)
+    order = {label: (label not in partnered, place) for label, place in turn.items()}
+    samples = [_draw(side, limit, order, rng, each_round=2 if gallery is None else 1) for side in sides]
     nouns = [("image", "images")] if gallery is None else [("query", "queries"), ("gallery image", "gallery images")]
     sizes = [
         f"{len(part):,} of {counted(len(side), *noun)}" for part, side, noun in zip(samples, sides, nouns, strict=True)
@@ -50,14 +55,24 @@ def sample_dataset(dataset: Dataset, limit: int, *, seed: int = 0) -> Dataset:
     )
 
 
-def _draw(side: ImageSet, limit: int, turn: dict[str, int], rng: np.random.Generator, *, each_round: int) -> ImageSet:
+def _partnered_labels(sides: Sequence[ImageSet]) -> set[str]:
+    """The labels under which a query can find something: those on both sides, or of two images where all are both."""
+    counts = [Counter(_first_label(side, row) for row in range(len(side))) for side in sides]
+    if len(counts) == 1:
+        return {label for label, count in counts[0].items() if count > 1}
+    return set(counts[0]) & set(counts[1])
+
+
+def _draw(
+    side: ImageSet, limit: int, order: dict[str, tuple[bool, int]], rng: np.random.Generator, *, each_round: int
+) -> ImageSet:
     members: dict[str, list[int]] = {}
     for row in sorted(range(len(side)), key=side.ids.__getitem__):
         members.setdefault(_first_label(side, row), []).append(row)
     drawn = []
     for label in sorted(members):
         for place, row in enumerate(rng.permutation(members[label]).tolist()):
-            drawn.append((place // each_round, turn[label], place, row))
+            drawn.append((place // each_round, order[label], place, row))
     rows = [row for *_, row in sorted(drawn)[:limit]]
     return side.take(sorted(rows, key=side.ids.__getitem__))
 

@@ -51,7 +51,7 @@ class Listing:
     Attributes:
         images: in the order of `below`, by code point.
         others: files that are no images by their name.
-        hidden: the number of hidden and system files and folders; they are not entered.
+        hidden: hidden and system files and folders; they are not entered.
         barren: folders with neither an image nor a folder in them.
         loops: linked folders that lead back to a folder above them; they are not followed.
         unusable: links to nothing, and folders that cannot be read.
@@ -59,7 +59,7 @@ class Listing:
 
     images: list[ImageFile]
     others: list[str]
-    hidden: int
+    hidden: list[str]
     barren: list[str]
     loops: list[str]
     unusable: list[Skipped]
@@ -107,7 +107,7 @@ def walk_images(folder: Path) -> Listing:
     return Listing(
         images=sorted(images, key=lambda image: image.below),
         others=sorted(names["other"]),
-        hidden=len(names["hidden"]),
+        hidden=sorted(names["hidden"]),
         barren=sorted(names["barren"]),
         loops=sorted(names["loop"]),
         unusable=sorted(unusable, key=lambda skipped: skipped.item),

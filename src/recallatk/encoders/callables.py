@@ -116,10 +116,22 @@ def _built(target: Any, spec: str) -> Any:
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     if not required:
-        return target()
+        return target() if inspect.isclass(target) else _made(target)
     if inspect.isclass(target):
         raise RecallatkError(
             f"encoder {spec!r}: the class needs arguments ({', '.join(required)}); "
             "name a function without arguments that returns the encoder"
         )
     return target
+
+
+def _made(factory: Callable[[], Any]) -> Any:
+    """What the factory returns; its error says why it was called, as it may be an encoder with a default too many."""
+    try:
+        return factory()
+    except Exception as error:
+        error.add_note(
+            "recallatk called it without arguments because none is required, so it was taken for a function that "
+            "makes an encoder; an encoder itself needs one required parameter, the batch"
+        )
+        raise

@@ -47,7 +47,11 @@ class Task:
         metrics: Sequence[str],
     ) -> Task:
         """Check that everything fits; several labels a sample make `relevance="label"` mean "labels"."""
-        protocol = protocol or EvalProtocol()
+        protocol = EvalProtocol() if protocol is None else protocol
+        if not isinstance(protocol, EvalProtocol):
+            raise RecallatkError(
+                f"protocol is {type(protocol).__name__}; build one, such as EvalProtocol(ks=(1, 5), ties='optimistic')"
+            )
         other = query if gallery is None else gallery
         if not len(query):
             raise NothingToEvaluateError("there are no queries; give at least one")
@@ -56,6 +60,9 @@ class Task:
         several = any(isinstance(label, tuple) and label for label in (*query.labels, *other.labels))
         if several and protocol.relevance == "label":
             protocol = dataclasses.replace(protocol, relevance="labels")
+        names = metric_names(protocol, metrics)
+        deeper = [name.k for name in names if name.name == "recall" and name.k is not None]
+        protocol = dataclasses.replace(protocol, ks=(*protocol.ks, *deeper))  # recall@k is never beside the ks
         names = metric_names(protocol, metrics)
         relevance = build_relevance(query, gallery, protocol, qrels=qrels)
         sides = (signature.Side("g", other), signature.Side("q", query))
@@ -144,7 +151,8 @@ class Task:
 
 def metric_names(protocol: EvalProtocol, metrics: Sequence[str]) -> tuple[MetricName, ...]:
     """recall@k for every k, then what was asked for, each once."""
-    names = [MetricName("recall", k) for k in protocol.ks] + [parse_metric(text) for text in metrics]
+    texts = (metrics,) if isinstance(metrics, str) else metrics
+    names = [MetricName("recall", k) for k in protocol.ks] + [parse_metric(text) for text in texts]
     return tuple(dict.fromkeys(names))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from recallatk.ranking.scores import RankedRows
 from recallatk.types import RankedLists, RecallatkError, Samples
+from recallatk.wording import counted
 
 
 def list_rows(lists: RankedLists, query: Samples, gallery: Samples) -> tuple[RankedRows, list[str]]:
@@ -41,8 +42,10 @@ def _doubts(lists: RankedLists, query: Samples, lengths: list[int]) -> list[str]
     doubts = []
     unknown = sorted(set(lists.query_ids) - set(query.row_ids))
     if unknown:
-        doubts.append(f"{len(unknown)} lists are of queries that are not evaluated (such as {unknown[0]!r})")
+        queries = counted(len(unknown), "query", "queries")
+        doubts.append(f"there are lists of {queries} not evaluated (such as {unknown[0]!r})")
     without = [name for name, length in zip(query.row_ids, lengths, strict=True) if not length]
     if without:
-        doubts.append(f"{len(without)} queries have no list (such as {min(without)!r}); nothing is found for them")
+        queries = counted(len(without), "query", "queries")
+        doubts.append(f"{queries} without a list (such as {min(without)!r}): nothing is found for them")
     return doubts

@@ -29,6 +29,8 @@ from recallatk.ranking.passes import (
 from recallatk.ranking.reference import rank_blocks as rank_by_reference
 from recallatk.relevance import Judgements, Relevance
 
+FIRST_TILE = 256
+
 
 def rank_blocks(
     query: Grid,
@@ -91,9 +93,9 @@ def _rank_block(
     low = _lowest(levels, np.ones(len(levels.similarity), np.bool_), gallery.near, rows.error)
     no_negatives = pairs_by_row(judged)
     steps = 2.0**52
-    for start in range(0, len(gallery.rows), tile):
-        product = rows.query[queries] @ rows.gallery[start : start + tile].T
-        begin, end = np.searchsorted(no_negatives[0], [start, start + product.shape[1]])
+    for start, stop in _growing_tiles(len(gallery.rows), tile if limit is None else FIRST_TILE, tile):
+        product = rows.query[queries] @ rows.gallery[start:stop].T
+        begin, end = np.searchsorted(no_negatives[0], [start, stop])
         product[no_negatives[1][begin:end], no_negatives[0][begin:end] - start] = np.nan  # no comparison holds
         places = np.flatnonzero(product >= low[:, None])
         for part in range(0, len(places), 2**20):
@@ -103,13 +105,21 @@ def _rank_block(
             unsure = bins.add_sure(owners, (value - rows.error) * steps, (value + rows.error) * steps)
             owners, columns = owners[unsure], columns[unsure] + start
             bins.add(owners, in_chunks(products, owners + first, columns))
-        if limit is not None and start + tile < len(gallery.rows):
+        if limit is not None and stop < len(gallery.rows):
             ahead = bins.totals()[0]
             kept = levels_within(limit, levels.starts, ahead, levels.positives_tied)
             low = _lowest(levels, kept, gallery.near, rows.error)
     return make_ranking(
         queries, levels, bins.totals(), judged, n_gallery=len(gallery.rows), unit=gallery.unit, limit=limit
     )
+
+
+def _growing_tiles(n: int, first: int, most: int) -> Iterator[tuple[int, int]]:
+    """Parts of the gallery; a small one first, so that levels beyond the limit are soon known to be."""
+    start, width = 0, min(first, most)
+    while start < n:
+        yield start, min(start + width, n)
+        start, width = start + width, min(4 * width, most)
 
 
 def _lowest(levels: LevelSet, kept: npt.NDArray[np.bool_], near: int, error: float) -> Float32:

@@ -12,7 +12,7 @@ from typing import Any
 
 from recallatk.datasets.naming import shown
 
-PACKAGES = ("numpy", "pillow", "pyarrow", "onnxruntime", "torch")
+PACKAGES = ("numpy", "scipy", "pillow", "pyarrow", "onnxruntime", "torch")
 
 
 def describe_environment(started: datetime | None = None) -> dict[str, Any]:

@@ -147,6 +147,11 @@ def read_protocol(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise RecallatkError(f"{path}: cannot be read ({_reason(error)})") from error
         except (ValueError, RecursionError) as error:
             raise RecallatkError(f"{path}: this is no TOML ({_reason(error)})") from error
+        beside = sorted(set(found) - {"protocol"}) if "protocol" in found else []
+        if beside:
+            raise RecallatkError(
+                f"{path}: {beside[0]!r} stands outside [protocol] and would be lost; put it below, or drop that line"
+            )
         found = found.get("protocol", found)
     else:
         found = read_record(path).get("protocol", {})

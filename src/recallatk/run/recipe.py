@@ -6,12 +6,11 @@ import numbers
 import os
 from collections.abc import Hashable, Iterable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from recallatk.datasets.naming import shown
+from recallatk.datasets.naming import same_file, shown
 from recallatk.encoding import BATCH
 from recallatk.relevance import check_labels_agree
 from recallatk.report import Report
@@ -38,6 +37,8 @@ def evaluate(
     they are equal, other elements if they are the same object (hand over the same list twice for leave-one-out). Each
     distinct image is encoded once.
 
+    Paths become ids below the deepest folder that holds all of them, as they would below DATA on the command line.
+
     Args:
         query_images: paths, or whatever `encoder_fn` takes.
         query_labels: one label each, text or integers; lists for several.
@@ -61,9 +62,10 @@ def evaluate(
     query = tuple(query_images)
     gallery = query if gallery_images is query_images else tuple(gallery_images)
     known: dict[Hashable, str] = {}
+    root = _common_folder((*query, *gallery))
     sides = [
-        _image_set("query", query, query_labels, known),
-        _image_set("gallery", gallery, gallery_labels, known),
+        _image_set("query", query, query_labels, known, root),
+        _image_set("gallery", gallery, gallery_labels, known, root),
     ]
     (queries, items) = (side.same or () for side in sides)
     check_labels_agree(queries, sides[0].labels, items, sides[1].labels)
@@ -71,7 +73,23 @@ def evaluate(
     return evaluate_encoded(encoded, protocol=protocol, started=started)
 
 
-def _image_set(name: str, elements: tuple[Any, ...], labels: Iterable[Any], known: dict[Hashable, str]) -> ImageSet:
+def _common_folder(elements: Sequence[Any]) -> str:
+    """The deepest folder that holds every file among the elements: where the data lie never enters an id."""
+    folders = {os.path.dirname(os.path.abspath(os.fsdecode(element))) for element in elements if _is_file(element)}  # noqa: PTH100, PTH120
+    try:
+        return os.path.commonpath(folders) if folders else os.curdir
+    except ValueError:  # on several drives
+        return os.curdir
+
+
+def _is_file(element: Any) -> bool:
+    # os.path: Path.exists raises on a text that is too long for a name.
+    return isinstance(element, str | os.PathLike) and os.path.exists(os.fsdecode(element))  # noqa: PTH110
+
+
+def _image_set(
+    name: str, elements: tuple[Any, ...], labels: Iterable[Any], known: dict[Hashable, str], root: str
+) -> ImageSet:
     """Ids and identities of elements: those of the file for a path, those of the object for most other things."""
     texts, kind = as_labels(labels, name)
     if len(elements) != len(texts):
@@ -80,11 +98,13 @@ def _image_set(name: str, elements: tuple[Any, ...], labels: Iterable[Any], know
         )
     ids, same, taken = [], [], set()
     for row, element in enumerate(elements):
-        if isinstance(element, str | os.PathLike):
+        if _is_file(element):
             path = os.fsdecode(element)
-            identifier = shown(path)
-            # os.path: Path.exists raises on a text that is too long for a name.
-            same.append(shown(str(Path(path).resolve())) if os.path.exists(path) else identifier)  # noqa: PTH110
+            identifier = shown(os.path.relpath(path, root)).replace(os.sep, "/")
+            same.append(same_file(os.path.realpath(path), [(os.path.realpath(root), "")]))
+        elif isinstance(element, str | os.PathLike):
+            identifier = shown(os.fsdecode(element))
+            same.append(identifier)
         else:
             identifier = f"{name} {row}"
             is_number = isinstance(element, numbers.Number | np.number | np.bool_)

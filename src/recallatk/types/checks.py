@@ -123,6 +123,8 @@ def as_labels(values: Iterable[Any], name: str, *, kind: LabelKind = "text") -> 
 def _label_list(values: Any, name: str) -> list[Any]:
     if values is None:
         raise RecallatkError(f"{name}: there are no labels; give one a row")
+    if isinstance(values, str):
+        raise RecallatkError(f"{name}: the labels are one text ({values!r}); give one label a row")
     shape = getattr(values, "shape", (0,))
     if len(shape) != 1:
         raise RecallatkError(f"{name}: the labels have shape {tuple(shape)}; give one label a row, or a list of lists")

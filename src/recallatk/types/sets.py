@@ -304,6 +304,9 @@ def _normalise_columns(rows: ImageSet | EmbeddingSet | SampleSet, n: int, noun: 
         values = getattr(rows, field, None)
         if values is not None:
             columns[field] = as_texts(values) if field == "content" else as_ids(values, name)
+    for column, values in rows.groups.items():
+        if isinstance(values, str):
+            raise RecallatkError(f"{name}: the column {column!r} is one text ({values!r}); give one a row")
     groups = {column: as_texts(values) for column, values in rows.groups.items()}
     if rows.positions is not None:
         object.__setattr__(rows, "positions", as_positions(rows.positions, n, name))
