@@ -60,7 +60,7 @@ def test_every_metric_is_described_and_can_be_named():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("recal@5", "there is no metric 'recal'; did you mean 'recall'"),
+        ("recal@5", "there is no metric 'recal'; did you mean 'recall@5'"),
         ("ap", r"there is no metric 'ap'.*the metrics are: recall, "),
         ("", "there is no metric ''"),
         ("@5", "there is no metric ''"),

@@ -378,7 +378,7 @@ def test_the_text_of_a_metric_round_trips(text):
     ("text", "words"),
     [
         ("mapp", "did you mean 'map'"),
-        ("nDCG@10", "did you mean 'ndcg'"),
+        ("nDCG@10", "did you mean 'ndcg@10'"),
         ("recall", "needs a cutoff"),
         ("map_capped", "needs a cutoff"),
         ("mrr@10", "takes no cutoff"),
@@ -389,6 +389,8 @@ def test_the_text_of_a_metric_round_trips(text):
         ("recall@1.5", "at least 1"),
         ("precision@\u0661", "at least 1"),  # an Arabic one
         ("MRR", "did you mean 'mrr'"),
+        ("MAP@R", "the metric is called 'map_r' here"),
+        ("hit_rate@5", "did you mean 'recall@5'"),
     ],
 )
 def test_a_wrong_name_is_refused_in_words(text, words):

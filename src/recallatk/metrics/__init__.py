@@ -91,6 +91,22 @@ class MetricName:
         return self.metric.compute(ranking, self.k or 0, ties)
 
 
+OTHER_NAMES = {
+    "map@r": "map_r",
+    "mapr": "map_r",
+    "precision@r": "r_precision",
+    "rprec": "r_precision",
+    "hit": "recall",
+    "hit_rate": "recall",
+    "hits": "recall",
+    "p": "precision",
+    "rank": "cmc",
+    "success": "recall",
+    "top": "recall",
+}
+"""Names of other tools -> ours, for what to say about them; they are not accepted, so that one number has one name."""
+
+
 def parse_metric(text: str) -> MetricName:
     """Read a metric such as `recall@10` or `mrr`.
 
@@ -98,9 +114,12 @@ def parse_metric(text: str) -> MetricName:
         ChoiceError: no such metric, or a cutoff that is missing, unwanted or not a positive whole number.
     """
     name, at, cutoff = text.partition("@")
+    if text.lower() in OTHER_NAMES:
+        raise ChoiceError(f"{text!r}: the metric is called {OTHER_NAMES[text.lower()]!r} here")
     if name not in METRICS:
-        near = difflib.get_close_matches(name.lower(), METRICS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        known = OTHER_NAMES.get(name.lower())
+        near = [known] if known else difflib.get_close_matches(name.lower(), METRICS, n=1)
+        hint = f"did you mean {near[0] + at + cutoff!r}? " if near else ""
         raise ChoiceError(f"there is no metric {name!r}; {hint}the metrics are: {', '.join(METRICS)}")
     wanted = METRICS[name].cutoff
     if not at and wanted != "always":
