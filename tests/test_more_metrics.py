@@ -389,6 +389,7 @@ def test_the_text_of_a_metric_round_trips(text):
         ("recall@1.5", "at least 1"),
         ("precision@\u0661", "at least 1"),  # an Arabic one
         ("MRR", "did you mean 'mrr'"),
+        ("MRR@10", "did you mean 'mrr'"),  # not 'mrr@10', which is refused in turn
         ("MAP@R", "the metric is called 'map_r' here"),
         ("hit_rate@5", "did you mean 'recall@5'"),
     ],

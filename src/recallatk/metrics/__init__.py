@@ -119,7 +119,8 @@ def parse_metric(text: str) -> MetricName:
     if name not in METRICS:
         known = OTHER_NAMES.get(name.lower())
         near = [known] if known else difflib.get_close_matches(name.lower(), METRICS, n=1)
-        hint = f"did you mean {near[0] + at + cutoff!r}? " if near else ""
+        meant = "".join(other if METRICS[other].cutoff == "never" else other + at + cutoff for other in near)
+        hint = f"did you mean {meant!r}? " if near else ""
         raise ChoiceError(f"there is no metric {name!r}; {hint}the metrics are: {', '.join(METRICS)}")
     wanted = METRICS[name].cutoff
     if not at and wanted != "always":

@@ -196,8 +196,28 @@ class Dataset:
     qrels: Qrels | None = None
 
 
+class _Rows:
+    """What rows are called, whether they come with embeddings or without."""
+
+    ids: tuple[str, ...] | None
+    same: tuple[str, ...] | None
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def row_ids(self) -> tuple[str, ...]:
+        """The ids, or row numbers where none were given."""
+        return self.ids if self.ids is not None else tuple(str(row) for row in range(len(self)))
+
+    @property
+    def identity(self) -> tuple[str, ...] | None:
+        """What makes two rows the same image; None when nothing is known."""
+        return self.same if self.same is not None else self.ids
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class EmbeddingSet:
+class EmbeddingSet(_Rows):
     """Embeddings with what is known of each row; checked once, trusted afterwards.
 
     Attributes:
@@ -242,16 +262,6 @@ class EmbeddingSet:
     def __len__(self) -> int:
         return len(self.embeddings)
 
-    @property
-    def row_ids(self) -> tuple[str, ...]:
-        """The ids, or row numbers where none were given."""
-        return self.ids if self.ids is not None else tuple(str(row) for row in range(len(self)))
-
-    @property
-    def identity(self) -> tuple[str, ...] | None:
-        """What makes two rows the same image; None when nothing is known."""
-        return self.same if self.same is not None else self.ids
-
     def take(self, rows: Sequence[int]) -> EmbeddingSet:
         """The set of these rows, in this order."""
         index = np.asarray(rows, dtype=np.int64)
@@ -259,7 +269,7 @@ class EmbeddingSet:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SampleSet:
+class SampleSet(_Rows):
     """Samples of which somebody else computed the similarities; the attributes are those of `EmbeddingSet`."""
 
     labels: tuple[Label, ...]
@@ -277,16 +287,6 @@ class SampleSet:
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    @property
-    def row_ids(self) -> tuple[str, ...]:
-        """The ids, or row numbers where none were given."""
-        return self.ids if self.ids is not None else tuple(str(row) for row in range(len(self)))
-
-    @property
-    def identity(self) -> tuple[str, ...] | None:
-        """What makes two rows the same image; None when nothing is known."""
-        return self.same if self.same is not None else self.ids
 
 
 def _normalise_pairs(pairs: Qrels | RankedLists, name: str) -> None:
