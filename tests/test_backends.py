@@ -29,9 +29,9 @@ from grid_worlds import (
     wild_lengths,
     world,
 )
-from recallatk.ranking import BACKENDS, Block, Grid, passes, rank, to_grid
+from recallatk.ranking import BACKENDS, Block, Grid, positives, rank, to_grid
 from recallatk.ranking.native import SUPERBLOCK, why_not
-from recallatk.ranking.passes import float32_rows, round_down, round_up
+from recallatk.ranking.products import float32_rows, round_down, round_up
 from recallatk.relevance import build_relevance
 from recallatk.types import EmbeddingSet, EvalProtocol, RecallatkError
 
@@ -109,7 +109,10 @@ def test_queries_without_any_positive_are_left_alone():
     check(world(rng, clusters(rng, 50, 6), 20, n_labels=10**6))
 
 
-@pytest.mark.parametrize("block", [Block(1, 1, 1), Block(3, 7, 5), Block(64, 100, 33), Block(1000, 10**6, 1000)])
+SIZES = [Block(1, 1, 1, 1), Block(3, 7, 5, 11), Block(64, 100, 33, 64), Block(1000, 10**6, 1000)]
+
+
+@pytest.mark.parametrize("block", SIZES)
 @pytest.mark.parametrize("depth", ["first", "all"])
 def test_block_sizes_and_threads_change_no_count(block, depth):
     rng = np.random.default_rng(5)
@@ -160,7 +163,7 @@ def test_the_order_of_rows_changes_no_count(name, depth):
 
 @pytest.mark.parametrize("name", [*WORLDS])
 def test_groups_compared_by_one_product_count_the_same(name, monkeypatch):
-    monkeypatch.setattr(passes, "SHARED", 2)
+    monkeypatch.setattr(positives, "SHARED", 2)
     rng = np.random.default_rng(8)
     check(world(rng, WORLDS[name](rng, 60, 7), n_labels=3))
     check(world(rng, WORLDS[name](rng, 60, 7), 30, n_labels=3, similarity="dot", ignore_same="camera"))
@@ -178,7 +181,7 @@ def test_three_large_classes_count_as_whole_numbers_do(name):
 
 @pytest.mark.parametrize("backend", HERE)
 def test_a_label_given_twice_is_one_label(backend, monkeypatch):
-    monkeypatch.setattr(passes, "SHARED", 2)
+    monkeypatch.setattr(positives, "SHARED", 2)
     rows = np.random.default_rng(10).normal(size=(6, 4))
     once = EmbeddingSet(rows, [["a"], ["a"], ["a"], ["b"], ["b"], ["a", "b"]])
     twice = EmbeddingSet(rows, [["a", "a"], ["a"], ["a", "a"], ["b"], ["b", "b"], ["b", "a", "b"]])

@@ -9,7 +9,7 @@ from typing import Any, cast
 from recallatk import signature
 from recallatk.evaluation.caveats import find_row_caveats
 from recallatk.evaluation.task import NothingToEvaluateError, Task
-from recallatk.ranking import list_rows, rank, rank_scores, to_grid
+from recallatk.ranking import list_rows, rank, rank_scores, stream_grid
 from recallatk.relevance import check_labels_agree, side_names
 from recallatk.report import Provenance, Report
 from recallatk.types import (
@@ -74,7 +74,7 @@ def evaluate_embeddings(
             f"the {names[0]} embeddings have {counted(sets[0].shape[1], 'column')} and the {names[1]} embeddings "
             f"{sets[-1].shape[1]}; the dimension must be the same, so encode both with one encoder"
         )
-    grids = to_grid(*sets, similarity=task.similarity)
+    grids = stream_grid(*sets, similarity=task.similarity)
     blocks = rank(
         grids[0],
         grids[-1],

@@ -11,14 +11,26 @@ import numpy.typing as npt
 
 from recallatk.ranking.blocks import Block
 from recallatk.ranking.counts import Counts, Depth, Ranking
-from recallatk.ranking.grid import Grid, to_grid
+from recallatk.ranking.grid import Grid, load_both, stream_grid, to_grid
 from recallatk.ranking.lists import list_rows
 from recallatk.ranking.memory import default_memory
 from recallatk.ranking.scores import RankedRows, rank_lists, rank_matrix
 from recallatk.relevance import Relevance
 from recallatk.types import ChoiceError, RecallatkError
 
-__all__ = ["BACKENDS", "Block", "Depth", "Grid", "RankedRows", "Ranking", "list_rows", "rank", "rank_scores", "to_grid"]
+__all__ = [
+    "BACKENDS",
+    "Block",
+    "Depth",
+    "Grid",
+    "RankedRows",
+    "Ranking",
+    "list_rows",
+    "rank",
+    "rank_scores",
+    "stream_grid",
+    "to_grid",
+]
 
 BACKENDS: dict[str, str] = {
     "native": "recallatk.ranking.native:rank_blocks",
@@ -26,6 +38,9 @@ BACKENDS: dict[str, str] = {
     "reference": "recallatk.ranking.reference:rank_blocks",
 }
 """Backend name -> "module:function", the fastest first. All return the same counts; CONTRIBUTING.md: to add one."""
+
+STREAMS = frozenset({"native", "numpy", "reference"})
+"""Backends that may be given grids which are not in memory."""
 
 
 def rank(
@@ -43,14 +58,15 @@ def rank(
     """Count what stands ahead of the positives of each query, a block of queries at a time.
 
     Args:
-        query: the rows of the queries, from `to_grid`.
+        query: the rows of the queries, from `stream_grid` or `to_grid`.
         gallery: those of the gallery, from the same call; for leave-one-out the same object.
         relevance: who is positive and who is ignored.
         depth: "first" counts against the best positive of a query only (recall, mrr); "all" against all of them.
         limit: (n_queries,) ranks from which on nothing is asked: at depth "all", levels that begin at this rank or
             later are left out (the best level never is).
         backend: a name in BACKENDS, or "auto": the fastest that works here. It never changes a count.
-        memory: bytes of working memory beyond the arrays; default a fraction of what is free.
+        memory: bytes of working memory beyond what the process holds; default a fraction of what is free. Grids that
+            do not fit into it are made in parts, again and again.
         threads: how many; default as many as there are cores for this process.
         block: block sizes, in place of those chosen from `memory`; they never change a count.
 
@@ -70,6 +86,9 @@ def rank(
     workers = default_threads() if threads is None else threads
     if workers < 1:
         raise ChoiceError(f"threads={threads}: there must be at least one")
+    part = (block or Block.within(budget, query.dim)).part
+    if backend not in STREAMS or max(len(query), len(gallery)) <= part:
+        query, gallery = load_both(query, gallery)
     blocks: Iterator[Ranking] = rank_blocks(
         query, gallery, relevance, depth=depth, limit=limit, memory=budget, threads=workers, block=block
     )

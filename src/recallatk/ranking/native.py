@@ -15,11 +15,12 @@ import numpy.typing as npt
 from recallatk.ranking.blocks import Block
 from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
 from recallatk.ranking.grid import Grid, GridRows
-from recallatk.ranking.passes import LevelCounts, assemble, find_best_positives
+from recallatk.ranking.passes import LevelCounts, rank_first
+from recallatk.ranking.products import PairProducts
 from recallatk.ranking.screen import rank_all
 from recallatk.ranking.screen import rank_blocks as rank_by_numpy
 from recallatk.relevance import Relevance
-from recallatk.types import RecallatkError
+from recallatk.types import RecallatkError, Similarity
 
 SUPERBLOCK = 192
 LEFT, RIGHT = 6, 64
@@ -82,7 +83,7 @@ def rank_blocks(
     Depth "all" is screened in float32, with exact products in C; what is not screened here (euclidean similarities,
     very wide rows) is left to the numpy backend.
     """
-    d = query.rows.shape[1]
+    d = query.dim
     if reason := why_not():
         raise RecallatkError(f"the backend native cannot be used: {reason}; choose auto or numpy")
     if gallery.similarity == "euclidean" or d > MOST_COLUMNS:
@@ -91,29 +92,48 @@ def rank_blocks(
         )
         return
     size = block or Block.within(memory, d)
-    products = _PairProducts(np.ascontiguousarray(query.rows), np.ascontiguousarray(gallery.rows))
     if depth == "all":
-        yield from rank_all(query, gallery, relevance, products, size=size, limit=limit)
-        return
-    found = find_best_positives(query, gallery, relevance, products, size=size)
-    centre = choose_centre(gallery.rows)
-    own, other = _pack_both(query, gallery, found.similarity, centre)
+        yield from rank_all(query, gallery, relevance, pair_products, size=size, limit=limit)
+    else:
+        yield from rank_first(query, gallery, relevance, count_levels, pair_products, size=size, threads=threads)
+
+
+def count_levels(
+    query: GridRows,
+    gallery: GridRows,
+    best: Similarities,
+    other_best: Similarities | None,
+    *,
+    near: int,
+    threads: int,
+    size: Block,
+) -> tuple[LevelCounts, LevelCounts | None]:
+    """Count with the 8-bit screen; see `recallatk.ranking.passes.CountLevels`."""
+    if not len(query) or not len(gallery):
+        return LevelCounts.zeros(len(query)), None if other_best is None else LevelCounts.zeros(len(gallery))
+    centre = choose_centre(gallery)
+    own, other = _pack_both(query, gallery, best, centre)
     if not _biases_fit(own, other):
         centre = np.zeros_like(centre)
-        own, other = _pack_both(query, gallery, found.similarity, centre)
-    counted = _count(own, other, centre, gallery.near, threads)
-    yield assemble(found, counted, len(gallery.rows), gallery.unit)
+        own, other = _pack_both(query, gallery, best, centre)
+    counted = _count(own, other, centre, near, threads)
+    if other_best is None:
+        return counted, None
+    there, _ = count_levels(gallery, query, other_best, None, near=near, threads=threads, size=size)
+    return counted, there
 
 
-@dataclasses.dataclass(frozen=True)
-class _PairProducts:
-    query: GridRows
-    gallery: GridRows
+def pair_products(query: GridRows, gallery: GridRows, similarity: Similarity) -> PairProducts:
+    """Exact inner products of pairs, in C."""
+    left, right = np.ascontiguousarray(query), np.ascontiguousarray(gallery)
 
-    def __call__(self, owners: Counts, rows: Counts) -> Similarities:
-        similarity = np.empty(len(owners))
-        _extension().pair_products(self.query, self.gallery, owners, rows, self.query.shape[1], similarity)
-        return similarity
+    def products(owners: Counts, rows: Counts) -> Similarities:
+        found = np.empty(len(owners))
+        if len(owners):
+            _extension().pair_products(left, right, owners, rows, left.shape[1], found)
+        return found
+
+    return products
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,9 +158,9 @@ class Packed:
         return -(-len(self.rows) // SUPERBLOCK)
 
 
-def _pack_both(query: Grid, gallery: Grid, best: Similarities, centre: GridRows) -> tuple[Packed, Packed]:
-    own = pack(query.rows, best, centre)
-    return own, own if query.rows is gallery.rows else pack(gallery.rows, None, centre)
+def _pack_both(query: GridRows, gallery: GridRows, best: Similarities, centre: GridRows) -> tuple[Packed, Packed]:
+    own = pack(query, best, centre)
+    return own, own if query is gallery else pack(gallery, None, centre)
 
 
 def _biases_fit(own: Packed, other: Packed) -> bool:
@@ -156,7 +176,7 @@ def choose_centre(rows: GridRows) -> GridRows:
     error of 8 bits is a share of what is left. Rows of a few distinct values lose by it.
     """
     sample = rows[:: max(1, len(rows) // 1024)].astype(np.float64)
-    mean = np.rint(sample.mean(axis=0)) if len(sample) else np.zeros(rows.shape[1])
+    mean = np.rint(sample.mean(axis=0))
     plain, centred = (_rounding_error(part) for part in (sample, sample - mean))
     return mean.astype(np.int32) if centred < plain / 2 else np.zeros(rows.shape[1], np.int32)
 
@@ -238,10 +258,7 @@ def _count(query: Packed, gallery: Packed, centre: GridRows, near: int, threads:
             list(pool.map(work, range(threads)))
     total = LevelCounts.zeros(len(query.rows))
     for counts in partial:
-        total.far_above[:] += counts.far_above
-        total.above[:] += counts.above
-        total.level[:] += counts.level
-        total.near_below[:] += counts.near_below
+        total.plus(counts)
     return total
 
 

@@ -9,20 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from recallatk.ranking.bins import MOST_QUERIES, Bins
-from recallatk.ranking.blocks import Block, query_blocks
+from recallatk.ranking.blocks import Block, query_blocks, slices
 from recallatk.ranking.counting import LevelSet, find_levels, levels_within, make_ranking, pairs_by_row
 from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
-from recallatk.ranking.grid import Grid
-from recallatk.ranking.passes import (
-    PAIRS_A_CHUNK,
+from recallatk.ranking.grid import Grid, GridRows, LoadedGrid, load_both
+from recallatk.ranking.passes import LevelCounts, rank_first
+from recallatk.ranking.products import (
     Float32,
-    LevelCounts,
+    MakeProducts,
     PairProducts,
-    assemble,
-    find_best_positives,
+    exact_products,
     float32_rows,
-    grid_products,
-    in_chunks,
     round_down,
     round_up,
 )
@@ -30,6 +27,9 @@ from recallatk.ranking.reference import rank_blocks as rank_by_reference
 from recallatk.relevance import Judgements, Relevance
 
 FIRST_TILE = 256
+
+PLACES_A_CHUNK = 2**18
+"""Pairs that are decided together where the screen cannot."""
 
 
 def rank_blocks(
@@ -52,25 +52,41 @@ def rank_blocks(
             query, gallery, relevance, depth=depth, memory=memory, limit=limit, block=block, threads=threads
         )
         return
-    size = block or Block.within(memory, query.rows.shape[1])
-    products = grid_products(query, gallery)
+    size = block or Block.within(memory, query.dim)
     if depth == "all":
-        yield from rank_all(query, gallery, relevance, products, size=size, limit=limit)
-        return
-    found = find_best_positives(query, gallery, relevance, products, size=size)
-    screen = Screen.of(Rows.of(query, gallery), found.similarity, products, gallery.near)
-    counted = LevelCounts.zeros(len(query.rows))
+        yield from rank_all(query, gallery, relevance, exact_products, size=size, limit=limit)
+    else:
+        yield from rank_first(query, gallery, relevance, count_levels, exact_products, size=size, threads=threads)
+
+
+def count_levels(
+    query: GridRows,
+    gallery: GridRows,
+    best: Similarities,
+    other_best: Similarities | None,
+    *,
+    near: int,
+    threads: int,
+    size: Block,
+) -> tuple[LevelCounts, LevelCounts | None]:
+    """Count with the float32 screen; see `recallatk.ranking.passes.CountLevels`."""
+    left, right, error = float32_rows(query, gallery)
+    own = Side.of(left, best, near, error)
+    other = own if query is gallery else Side.of(right, other_best, near, error)
+    screen = Screen(own, other, exact_products(query, gallery, "dot"), near)
     for tile in screen.tiles(size):
-        tile.count(counted)
-    yield assemble(found, counted, len(gallery.rows), gallery.unit)
+        tile.count()
+    return own.counts, None if other_best is None else other.counts
 
 
 def rank_all(
-    query: Grid, gallery: Grid, relevance: Relevance, products: PairProducts, *, size: Block, limit: Counts | None
+    query: Grid, gallery: Grid, relevance: Relevance, make_products: MakeProducts, *, size: Block, limit: Counts | None
 ) -> Iterator[Ranking]:
     """Depth "all" block by block, with these exact products of pairs."""
     size = dataclasses.replace(size, queries=min(size.queries, MOST_QUERIES))
-    rows = Rows.of(query, gallery)
+    own, other = load_both(query, gallery)
+    rows = Rows.of(own, other)
+    products = make_products(own.rows, other.rows, gallery.similarity)
     for queries in query_blocks(relevance.pairs, size):
         within = None if limit is None else limit[queries]
         yield _rank_block(rows, queries, relevance.judge(queries), products, gallery, size.gallery, within)
@@ -87,7 +103,7 @@ def _rank_block(
 ) -> Ranking:
     """Every product that may reach a level is binned between the levels."""
     n, first = queries.stop - queries.start, queries.start
-    similarity = in_chunks(products, judged.positive_queries + first, judged.positive_rows)
+    similarity = products(judged.positive_queries + first, judged.positive_rows)
     levels = find_levels(n, judged, similarity, depth="all")
     bins = Bins.of(levels.starts, levels.similarity, gallery.near)
     low = _lowest(levels, np.ones(len(levels.similarity), np.bool_), gallery.near, rows.error)
@@ -104,7 +120,7 @@ def _rank_block(
             value = product.ravel()[at].astype(np.float64)
             unsure = bins.add_sure(owners, (value - rows.error) * steps, (value + rows.error) * steps)
             owners, columns = owners[unsure], columns[unsure] + start
-            bins.add(owners, in_chunks(products, owners + first, columns))
+            bins.add(owners, products(owners + first, columns))
         if limit is not None and stop < len(gallery.rows):
             ahead = bins.totals()[0]
             kept = levels_within(limit, levels.starts, ahead, levels.positives_tied)
@@ -141,49 +157,60 @@ class Rows:
     error: float
 
     @classmethod
-    def of(cls, query: Grid, gallery: Grid) -> Rows:
+    def of(cls, query: LoadedGrid, gallery: LoadedGrid) -> Rows:
         """Round grid rows to float32."""
         return cls(*float32_rows(query.rows, gallery.rows))
 
 
-@dataclasses.dataclass(frozen=True)
-class Screen:
-    """Float32 rows, and for each query the thresholds in grid steps beyond which a float32 product is believed.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Side:
+    """Float32 rows as queries, and the thresholds beyond which a float32 product is believed.
 
     Attributes:
-        query: (n, d) float32, in units of the longest possible row.
-        gallery: (m, d) float32; the same object as `query` for self-retrieval.
-        best: (n,) the best positive of each query, exact, in grid steps.
+        rows: (n, d) float32, in units of the longest possible row.
+        best: (n,) the best positive of each, exact, in grid steps; None for rows that are no queries.
         low: (n,) below it a gallery row is surely further than a near-tie below the best positive.
         high: (n,) above it a gallery row is surely further than a near-tie above.
-        near: the width of a near-tie in grid steps.
-        products: exact similarities of pairs.
+        counts: what was counted for them.
     """
 
-    query: Float32
-    gallery: Float32
-    best: Similarities
+    rows: Float32
+    best: Similarities | None
     low: Float32
     high: Float32
-    near: int
-    products: PairProducts
+    counts: LevelCounts
 
     @classmethod
-    def of(cls, rows: Rows, best: Similarities, products: PairProducts, near: int) -> Screen:
-        """Thresholds for rows."""
-        scaled, margin = best * 2.0**-52, near * 2.0**-52 + rows.error
-        return cls(
-            rows.query, rows.gallery, best, round_down(scaled - margin), round_up(scaled + margin), near, products
-        )
+    def of(cls, rows: Float32, best: Similarities | None, near: int, error: float) -> Side:
+        """Thresholds for rows; nothing counted yet."""
+        scaled = (np.zeros(0) if best is None else best) * 2.0**-52
+        margin = near * 2.0**-52 + error
+        low, high = round_down(scaled - margin), round_up(scaled + margin)
+        return cls(rows, best, low, high, LevelCounts.zeros(len(scaled)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Screen:
+    """Queries and gallery; one object for both where a set is compared with itself.
+
+    Attributes:
+        query: the queries.
+        gallery: the gallery; its rows are counted for as queries too if they have a best positive.
+        products: exact similarities of pairs.
+        near: the width of a near-tie in grid steps.
+    """
+
+    query: Side
+    gallery: Side
+    products: PairProducts
+    near: int
 
     def tiles(self, size: Block) -> Iterator[Tile]:
-        """The product in tiles; for self-retrieval only those on and above the diagonal, which serve both sides."""
-        side = size.gallery if self.query is not self.gallery else max(size.gallery // 2, 1)
-        for start in range(0, len(self.query), side):
-            rows = slice(start, min(start + side, len(self.query)))
-            first = start if self.query is self.gallery else 0
-            for other in range(first, len(self.gallery), side):
-                columns = slice(other, min(other + side, len(self.gallery)))
+        """The product in tiles; of a set with itself only those on and above the diagonal, which serve both sides."""
+        alone = self.query is self.gallery
+        side = max(size.gallery // 2, 1) if alone else size.gallery
+        for rows in slices(len(self.query.rows), side):
+            for columns in slices(len(self.gallery.rows), side, first=rows.start if alone else 0):
                 yield Tile(self, rows, columns)
 
 
@@ -195,28 +222,28 @@ class Tile:
     rows: slice
     columns: slice
 
-    def count(self, counted: LevelCounts) -> None:
-        """Add to the counts of these queries; for self-retrieval off the diagonal, also of the columns as queries."""
-        screen = self.screen
-        product = screen.query[self.rows] @ screen.gallery[self.columns].T
-        self._count_side(product, self.rows, counted, transposed=False)
-        if screen.query is screen.gallery and self.rows != self.columns:
-            self._count_side(product, self.columns, counted, transposed=True)
+    def count(self) -> None:
+        """Add to the counts of these queries, and of the columns as queries unless they are the same."""
+        query, gallery = self.screen.query, self.screen.gallery
+        product = query.rows[self.rows] @ gallery.rows[self.columns].T
+        self._count_side(product, query, self.rows, transposed=False)
+        if gallery.best is not None and (query is not gallery or self.rows != self.columns):
+            self._count_side(product, gallery, self.columns, transposed=True)
 
-    def _count_side(self, product: Float32, queries: slice, counted: LevelCounts, *, transposed: bool) -> None:
-        screen = self.screen
-        low, high = screen.low[queries], screen.high[queries]
+    def _count_side(self, product: Float32, side: Side, queries: slice, *, transposed: bool) -> None:
+        assert side.best is not None
+        low, high, counts = side.low[queries], side.high[queries], side.counts
         if not transposed:
             low, high = low[:, None], high[:, None]
         surely_above = product > high
         sums = np.count_nonzero(surely_above, axis=0 if transposed else 1)
-        counted.above[queries] += sums
-        counted.far_above[queries] += sums
+        counts.above[queries] += sums
+        counts.far_above[queries] += sums
         open_ = product >= low
         open_ ^= surely_above  # what is above `high` is above `low`
         places = np.flatnonzero(open_)
-        for start in range(0, len(places), PAIRS_A_CHUNK):
-            row, column = np.divmod(places[start : start + PAIRS_A_CHUNK], product.shape[1])
+        for start in range(0, len(places), PLACES_A_CHUNK):
+            row, column = np.divmod(places[start : start + PLACES_A_CHUNK], product.shape[1])
             row, column = row + self.rows.start, column + self.columns.start
-            owners, others = (column, row) if transposed else (row, column)
-            counted.add(owners, screen.products(owners, others), screen.best[owners], screen.near)
+            owners = column if transposed else row
+            counts.add(owners, self.screen.products(row, column), side.best[owners], self.screen.near)

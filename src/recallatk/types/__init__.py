@@ -11,6 +11,7 @@ from recallatk.types.checks import (
     as_rows,
     each_label,
     float32_blocks,
+    release_pages,
     unusable_rows,
 )
 from recallatk.types.errors import ChoiceError, RecallatkError
@@ -70,5 +71,6 @@ __all__ = [
     "as_rows",
     "each_label",
     "float32_blocks",
+    "release_pages",
     "unusable_rows",
 ]

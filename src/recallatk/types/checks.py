@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import operator
 import unicodedata
 from collections.abc import Iterable
@@ -17,6 +18,9 @@ Label: TypeAlias = str | tuple[str, ...]
 
 LabelKind: TypeAlias = Literal["text", "integer"]
 Float32Rows: TypeAlias = npt.NDArray[np.float32]
+
+MAPPED_BYTES = 2**24
+"""So much of a mapped file is read before its pages are given back."""
 
 
 def as_numbers(values: Any, name: str) -> npt.NDArray[Any]:
@@ -52,10 +56,33 @@ def as_rows(embeddings: Any, name: str) -> npt.NDArray[Any]:
 
 
 def float32_blocks(embeddings: npt.NDArray[Any], rows_a_block: int = 4096) -> Iterable[tuple[int, Float32Rows]]:
-    """The rows as float32, a block at a time: (first row, block). Overflow becomes infinity, which is checked."""
+    """The rows as float32, a block at a time: (first row, block). Overflow becomes infinity, which is checked.
+
+    Of a mapped file, what was read does not stay in memory.
+    """
+    kept = 0
     for start in range(0, len(embeddings), rows_a_block):
+        part = embeddings[start : start + rows_a_block]
         with np.errstate(over="ignore", invalid="ignore"):
-            yield start, np.asarray(embeddings[start : start + rows_a_block], dtype=np.float32)
+            yield start, np.asarray(part, dtype=np.float32)
+        kept += part.nbytes
+        if kept >= MAPPED_BYTES or start + rows_a_block >= len(embeddings):
+            release_pages(embeddings)
+            kept = 0
+
+
+def release_pages(array: npt.NDArray[Any]) -> None:
+    """Give back the memory of what was read of a mapped file; it is read again when it is needed.
+
+    Until the system wants it back, such memory counts as the process' own.
+    """
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if getattr(owner, "mode", "r") == "c":  # a private copy would lose what was written to it
+            return
+        owner = owner.base
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        owner.madvise(mmap.MADV_DONTNEED)
 
 
 def unusable_rows(embeddings: npt.NDArray[Any]) -> list[tuple[int, str]]:

@@ -1,0 +1,136 @@
+"""Grids that are not in memory, and galleries in shards: the same counts from any parts."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from grid_worlds import WORLDS, assert_same, columns_of
+from recallatk.ranking import BACKENDS, Block, native, rank, screen, stream_grid, to_grid
+from recallatk.ranking.blocks import bytes_a_row
+from recallatk.ranking.grid import LoadedGrid, StreamedRows
+from recallatk.ranking.native import why_not
+from recallatk.ranking.passes import LevelCounts, assemble, count_ignored
+from recallatk.ranking.positives import find_best_positives, merge_best_positives
+from recallatk.ranking.products import exact_products
+from recallatk.relevance import build_relevance
+from recallatk.types import EmbeddingSet, EvalProtocol
+
+HERE = [name for name in BACKENDS if name in ("numpy", "reference") or (name == "native" and why_not() is None)]
+
+
+def sample(rng, maker, n, *, n_labels=20, d=11, name="row"):
+    labels = [f"label {i}" for i in rng.integers(0, n_labels, n)]
+    cameras = tuple(f"camera {i}" for i in rng.integers(0, 3, n))
+    return EmbeddingSet(maker(rng, n, d), labels, ids=[f"{name} {i}" for i in range(n)], groups={"camera": cameras})
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
+def test_streamed_rows_are_those_of_the_grid(similarity, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = (rng.normal(size=(50, 7)) * rng.lognormal(size=(50, 1))).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    expected = to_grid(rows, rows[:5], similarity=similarity)
+    found = stream_grid(mapped, mapped[:5], similarity=similarity)
+    some = np.array([0, 3, 3, 49])
+    for whole, streamed in zip(expected, found, strict=True):
+        assert isinstance(streamed.rows, StreamedRows)
+        assert streamed.rows.shape == whole.rows.shape
+        assert (streamed.unit, streamed.near) == (whole.unit, whole.near)
+        np.testing.assert_array_equal(streamed.load().rows, whole.rows)
+        np.testing.assert_array_equal(streamed.part(slice(2, 5)).rows, whole.rows[2:5])
+    np.testing.assert_array_equal(found[0].rows[some], expected[0].rows[some])
+
+
+def test_a_private_mapping_keeps_what_was_written_to_it(tmp_path):
+    np.save(tmp_path / "rows.npy", np.ones((40, 5), np.float32))
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="c")
+    mapped[:, 0] = 7
+    stream_grid(mapped)[0].load()
+    assert (mapped[:, 0] == 7).all()
+
+
+@pytest.mark.parametrize("part", [1, 7, 64, 89, 10**6])
+@pytest.mark.parametrize("depth", ["first", "all"])
+@pytest.mark.parametrize("backend", HERE)
+def test_grids_in_parts_count_the_same(backend, depth, part):
+    rng = np.random.default_rng(part)
+    for maker, similarity in itertools.product(("clusters", "duplicates", "one point"), ("cosine", "euclidean")):
+        one = sample(rng, WORLDS[maker], 90)
+        two = sample(rng, WORLDS[maker], 40, n_labels=10, name="other")
+        protocol = EvalProtocol(ignore_same="camera", similarity=similarity)
+        for query, gallery in ((one, None), (one, two), (two, one)):
+            relevance = build_relevance(query, gallery, protocol)
+            sets = [query.embeddings] if gallery is None else [query.embeddings, gallery.embeddings]
+            loaded, streamed = (make(*sets, similarity=similarity) for make in (to_grid, stream_grid))
+            expected = columns_of(rank(loaded[0], loaded[-1], relevance, depth=depth, backend="reference"))
+            blocks = rank(
+                streamed[0],
+                streamed[-1],
+                relevance,
+                depth=depth,
+                backend=backend,
+                block=Block(5, 60, 9, part),
+                threads=2,
+            )
+            assert_same(columns_of(blocks), expected, f"{maker}, {similarity}, {part} rows a part")
+
+
+def test_rows_that_do_not_fit_are_never_in_memory_together(monkeypatch):
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(3000, 40)).astype(np.float32)
+    labels = [str(i) for i in rng.integers(0, 500, 3000)]
+    relevance = build_relevance(EmbeddingSet(rows, labels), None, EvalProtocol())
+    grid = stream_grid(rows)[0]
+    asked = []
+    plain = StreamedRows.__getitem__
+    monkeypatch.setattr(StreamedRows, "__getitem__", lambda self, of: (asked.append(of), plain(self, of))[1])
+    memory = 1000 * bytes_a_row(40)
+    blocks = columns_of(rank(grid, grid, relevance, backend=HERE[0], memory=memory))
+    assert_same(blocks, columns_of(rank(grid.load(), grid.load(), relevance, backend="reference")), "in parts")
+    sizes = [of.stop - of.start if isinstance(of, slice) else len(of) for of in asked[:-2]]
+    assert len(sizes) > 10
+    assert max(sizes) * bytes_a_row(40) <= memory // 4 + 64 * bytes_a_row(40)
+
+
+def in_shards(query, gallery, protocol, starts, count_levels):
+    """Both passes over shards of the gallery by the public functions, as a cluster would call them."""
+    own, whole = to_grid(query.embeddings, gallery.embeddings)
+    shards = []
+    for start, stop in itertools.pairwise([*starts, len(gallery)]):
+        columns = {"labels": gallery.labels[start:stop], "ids": gallery.ids[start:stop]}
+        groups = {"camera": gallery.groups["camera"][start:stop]}
+        part = EmbeddingSet(gallery.embeddings[start:stop], **columns, groups=groups)
+        grid = LoadedGrid(whole.rows[start:stop], whole.similarity, whole.unit, whole.near)
+        shards.append((start, grid, build_relevance(query, part, protocol)))
+    size = Block(4, 40, 7)
+    products = [exact_products(own.rows, grid.rows, "cosine") for _, grid, _ in shards]
+    bests = [
+        find_best_positives(own, grid, relevance, product, size=size, first=start)
+        for (start, grid, relevance), product in zip(shards, products, strict=True)
+    ]
+    best = merge_best_positives(bests[::-1])
+    counted, ignored = LevelCounts.zeros(len(query)), LevelCounts.zeros(len(query))
+    n_ignored = np.zeros(len(query), np.int64)
+    for (_, grid, relevance), product in zip(shards, products, strict=True):
+        n_ignored += count_ignored(ignored, relevance, best, product, size=size)
+        here, _ = count_levels(own.rows, grid.rows, best.similarity, None, near=grid.near, threads=1, size=size)
+        counted.plus(here)
+    return assemble(best, counted, ignored, n_ignored, len(gallery), whole.unit)
+
+
+@pytest.mark.parametrize("backend", [screen, *([] if why_not() else [native])])
+@pytest.mark.parametrize("maker", ["clusters", "duplicates", "one point", "codes", "almost one point"])
+@pytest.mark.parametrize("starts", [[0], [0, 1, 2], [0, 33, 34, 70], [0, 17, 17, 55]])
+def test_shards_add_up_to_the_whole_gallery(starts, maker, backend):
+    rng = np.random.default_rng(2)
+    gallery = sample(rng, WORLDS[maker], 80)
+    protocol = EvalProtocol(ignore_same="camera")
+    for query in (sample(rng, WORLDS[maker], 30, name="query"), gallery.take(range(60, 20, -1))):
+        own, whole = to_grid(query.embeddings, gallery.embeddings)
+        expected = columns_of(rank(own, whole, build_relevance(query, gallery, protocol), backend="reference"))
+        found = columns_of([in_shards(query, gallery, protocol, starts, backend.count_levels)])
+        assert_same(found, expected, f"{maker}, shards from {starts}")
