@@ -17,12 +17,13 @@ PROJECT = Path(__file__).parent.parent
 SOURCE = PROJECT / "src"
 ROOT = "recallatk"
 
-# Module or folder -> what of ours it may import, beside `types`, `extras` and `wording`, which all may.
+# Module or folder -> what of ours it may import, beside `types`, `extras`, `wording` and `memory`, which all may.
 # In the order of the data flow: an import only ever goes upward in this list.
 ARROWS: dict[str, set[str]] = {
     "types": set(),
     "extras": set(),
     "wording": set(),
+    "memory": set(),
     "images": set(),
     "datasets": {"images"},
     "encoders": {"images"},
@@ -49,7 +50,7 @@ ARROWS: dict[str, set[str]] = {
     "registry": set(),
     "integrations": {"ranking", "evaluation"},
 }
-EVERYBODY = {"types", "extras", "wording"}
+EVERYBODY = {"types", "extras", "wording", "memory"}
 ENTRANCES = {
     ROOT,
     "__main__",

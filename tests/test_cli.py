@@ -188,7 +188,7 @@ def test_lists_are_printed_on_standard_output(command: str) -> None:
         ["-k", "1,2", "--batch_size", "1"],
         ["-k", "1,2", "--batch-size", "3"],
         ["-k", "1,2", "--exclude_self", "id", "--no_positive=exclude"],
-        ["-k", "1,2", "--memory", "20MB"],
+        ["-k", "1,2", "--memory", "2GB"],
         ["-k", "1,2", "--layout", "folder"],
         ["-k", "1,2", "--label-from", "regex:(red|green|blue)"],
         ["-k", "1,2", "--label_from", "regex:(?P<label>[a-z]+)/[ab].png$"],

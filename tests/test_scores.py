@@ -224,12 +224,13 @@ def test_a_memory_map_is_read_block_by_block(tmp_path):
     assert taken == [slice(start, min(start + 7, 50)) for start in range(0, 50, 7)]
 
 
-def test_too_little_memory_is_an_error_and_a_little_is_enough():
+def test_too_little_memory_is_said_and_changes_nothing():
     sides = SampleSet(["a"] * 9), SampleSet(["a"] * 9)
     scores = np.arange(81.0).reshape(9, 9)
-    with pytest.raises(RecallatkError, match="memory"):
-        evaluate_scores(scores, *sides, memory=1000)
-    assert dict(evaluate_scores(scores, *sides, memory=10**6)) == dict(evaluate_scores(scores, *sides))
+    plain, squeezed = evaluate_scores(scores, *sides), evaluate_scores(scores, *sides, memory=1000)
+    assert dict(squeezed) == dict(plain)
+    assert squeezed.provenance.notes[0].startswith("memory: 1 MB is too little, as the process holds ")
+    assert not plain.provenance.notes
 
 
 def test_the_scores_given_are_not_written_to():

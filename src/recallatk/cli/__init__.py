@@ -99,7 +99,7 @@ def eval_(
         if data is not None or encoder:
             raise ChoiceError("give DATA with --encoder, or --query with embeddings, not both")
         folders = check_output(output, ("embeddings",))
-        files = load_files(embeddings, reading, labels_required=labelled)
+        files = load_files(embeddings, reading, labels_required=labelled, memory=engine["memory"])
         jobs: Iterator[tuple[str, Any]] = iter([("embeddings", files)])
     else:
         loaded = load_encoders(encoder)
@@ -178,8 +178,8 @@ def demo(*, encoder: str | None = None, quiet: bool = False) -> None:
 @app.command
 def info() -> None:
     """Versions, backends, cores and memory on this machine."""
+    from recallatk.memory import default_memory
     from recallatk.ranking import BACKENDS, fastest_backend
-    from recallatk.ranking.memory import default_memory
     from recallatk.run import describe_environment
 
     described = describe_environment()

@@ -137,7 +137,8 @@ class Ranking:
     """How the ranking is computed.
 
     Attributes:
-        memory: working memory for the ranking, such as 500MB; by default a quarter of what is free.
+        memory: what the whole process may hold while it ranks, such as 2GB; what does not fit is ranked in parts. By
+            default a quarter of what is free.
         backend: auto, or one that `recallatk info` lists.
         threads: by default as many as there are cores.
     """

@@ -73,7 +73,9 @@ def encode_images(
         yield spec, encoded
 
 
-def load_files(files: Embeddings, reading: Reading, *, labels_required: bool) -> EncodedDataset:
+def load_files(
+    files: Embeddings, reading: Reading, *, labels_required: bool, memory: int | None = None
+) -> EncodedDataset:
     """The embeddings that files hold."""
     from recallatk.run import load_encoded
 
@@ -87,6 +89,7 @@ def load_files(files: Embeddings, reading: Reading, *, labels_required: bool) ->
         label_separator=reading.label_separator,
         labels_required=labels_required,
         on_error=reading.on_error,
+        memory=memory,
     )
 
 

@@ -32,7 +32,7 @@ def score(
 
     Args:
         metric: metrics beside recall@k: set_recall@5, map, mrr (see `recallatk metrics`).
-        memory: working memory for the ranking, such as 500MB; by default a quarter of what is free.
+        memory: what the whole process may hold while it ranks, such as 2GB; by default a quarter of what is free.
         protocol_file: a TOML file, or the record of an earlier run, whose protocol is used; flags given win.
     """
     started = datetime.now(UTC)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from recallatk.embeddings import arrays, parquet, tensors
 from recallatk.embeddings.labels import LABEL_FORMATS, read_text
 from recallatk.embeddings.samples import COLUMNS, Samples
+from recallatk.memory import FRACTION_OF_FREE, default_memory, new_array
 from recallatk.types import (
     EmbeddingSet,
     OnError,
@@ -23,6 +24,7 @@ from recallatk.types import (
     Skipped,
     as_labels,
     as_rows,
+    release_pages,
     unusable_rows,
 )
 
@@ -31,18 +33,22 @@ Row = TypeVar("Row")
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """How one kind of file is read and written, where its labels are, and whether they lie in a file beside it."""
+    """How one kind of file is read and written, where its labels are, and whether they lie in a file beside it.
 
-    read: Callable[[Path, str], tuple[npt.NDArray[Any], Samples]]
+    A reader that takes `most` keeps an array of more bytes than that on disk.
+    """
+
+    read: Callable[..., tuple[npt.NDArray[Any], Samples]]
     write: Callable[[Path, EmbeddingSet, Mapping[str, Any]], tuple[Path, ...]]
     labels: str
     side_file: Callable[[Path], Path] | None = None
+    takes_most: bool = False
 
 
 FORMATS = {
     ".npy": Format(arrays.read_npy, arrays.write_npy, "NAME.samples.parquet beside it", arrays.side_file),
     ".npz": Format(arrays.read_npz, arrays.write_npz, "an array `labels`"),
-    ".parquet": Format(parquet.read, parquet.write, "a column `label`"),
+    ".parquet": Format(parquet.read, parquet.write, "a column `label`", takes_most=True),
     ".safetensors": Format(tensors.read, tensors.write, "a tensor `labels`, or JSON under `labels` in its header"),
 }
 RUNS_CODE = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
@@ -73,6 +79,7 @@ def load_embeddings(
     on_error: OnError = "error",
     label_separator: str | None = None,
     labels_required: bool = True,
+    memory: int | None = None,
 ) -> LoadedEmbeddings:
     """Read embeddings, their ids and labels; nothing is ever unpickled.
 
@@ -85,6 +92,8 @@ def load_embeddings(
         on_error: what to do with a row that is not finite or all zero.
         label_separator: splits one text into several labels; an empty text is then no label.
         labels_required: whether rows without positions must have labels.
+        memory: bytes for the whole process; embeddings of a .parquet file that take more than a quarter of it are
+            unpacked to a temporary file (default: more than a quarter of what is free).
 
     Raises:
         RecallatkError: the file is absent, damaged, of an unknown kind, has no labels, or does not fit together.
@@ -94,7 +103,8 @@ def load_embeddings(
     where = name if path.name in name else f"{name} ({path.name})"
     format_ = _format_of(path, FORMATS, "embeddings", where)
     _check_file(path, where)
-    found, samples = format_.read(path, where)
+    most = default_memory() if memory is None else memory // FRACTION_OF_FREE
+    found, samples = format_.read(path, where, most=most) if format_.takes_most else format_.read(path, where)
     beside = None if format_.side_file is None else format_.side_file(path)
     if beside is not None and beside.is_file():
         if labels is None:
@@ -120,13 +130,22 @@ def load_embeddings(
         ids = columns["ids"]
         skipped = [Skipped(f"row {row}" if ids is None else str(ids[row]), why) for row, why in bad.items()]
         keep = [row for row in range(len(rows)) if row not in bad]
-        rows = rows[np.asarray(keep, dtype=np.int64)]
+        rows = _rows_in_blocks(rows, np.asarray(keep, dtype=np.int64), most)
         columns = {column: _take(values, keep) for column, values in columns.items()}
     try:
         embeddings = EmbeddingSet(rows, name=name, **columns)
     except RecallatkError as error:
         raise RecallatkError(f"{source}: {str(error).removeprefix(f'{name}: ')}") from error
     return LoadedEmbeddings(embeddings, tuple(skipped), dict(samples.metadata), samples.notes)
+
+
+def _rows_in_blocks(rows: npt.NDArray[Any], keep: npt.NDArray[np.int64], most: int) -> npt.NDArray[Any]:
+    kept, _ = new_array((len(keep), rows.shape[1]), rows.dtype, most=most)
+    for start in range(0, len(keep), 4096):
+        kept[start : start + 4096] = rows[keep[start : start + 4096]]
+        release_pages(rows)
+        release_pages(kept)
+    return kept
 
 
 def read_matrix(path: str | os.PathLike[str]) -> npt.NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,14 +24,18 @@ from recallatk.embeddings.samples import (
     readable,
     replacing,
 )
-from recallatk.types import EmbeddingSet, RecallatkError
+from recallatk.memory import megabytes, new_array
+from recallatk.types import EmbeddingSet, RecallatkError, release_pages
 
 BLOCK_BYTES = 2**25
 BLOCK_ROWS = 4096
 
 
-def read(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
-    """The column `embedding` (or `vector`), copied once into an array block by block, and all other columns."""
+def read(path: Path, name: str, *, most: int | None = None) -> tuple[npt.NDArray[Any], Samples]:
+    """The column `embedding` (or `vector`), copied once into an array block by block, and all other columns.
+
+    An array of more than `most` bytes lies in a temporary file.
+    """
     with _parquet_file(path, name) as file:
         names = file.schema_arrow.names
         column = next((column for column in EMBEDDING_COLUMNS if column in names), None)
@@ -38,7 +43,12 @@ def read(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
             raise RecallatkError(
                 f"{name}: no column is called {' or '.join(EMBEDDING_COLUMNS)}; the columns are {', '.join(names)}"
             )
-        return _matrix(file, column, name), _samples(file, column, name)
+        rows, place = _matrix(file, column, name, most)
+        samples = _samples(file, column, name)
+    if place is None:
+        return rows, samples
+    note = f"{megabytes(rows.nbytes)} of embeddings were unpacked to a temporary file in {place}"
+    return rows, dataclasses.replace(samples, notes=(*samples.notes, note))
 
 
 def read_samples(path: Path, name: str) -> Samples:
@@ -78,7 +88,7 @@ def _parquet_file(path: Path, name: str) -> Iterator[Any]:
         yield file
 
 
-def _matrix(file: Any, column: str, name: str) -> npt.NDArray[Any]:
+def _matrix(file: Any, column: str, name: str, most: int | None) -> tuple[npt.NDArray[Any], str | None]:
     import pyarrow as pa
 
     kind = file.schema_arrow.field(column).type
@@ -86,7 +96,9 @@ def _matrix(file: Any, column: str, name: str) -> npt.NDArray[Any]:
     if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise RecallatkError(f"{name}: the column {column!r} is {kind}; embeddings are lists of numbers")
     width = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+    dtype = kind.value_type.to_pandas_dtype()
     rows: npt.NDArray[Any] | None = None
+    place: str | None = None
     start = 0
     # One array and small blocks: reading the whole column at once would hold it two or three times.
     for batch in file.iter_batches(BLOCK_ROWS, columns=[column]):
@@ -108,10 +120,11 @@ def _matrix(file: Any, column: str, name: str) -> npt.NDArray[Any]:
             first = int(np.argmax(numbers.is_null().to_numpy(zero_copy_only=False)))
             raise _empty_cell(name, start + first // width, column)
         if rows is None:
-            rows = np.empty((file.metadata.num_rows, width), dtype=kind.value_type.to_pandas_dtype())
+            rows, place = new_array((file.metadata.num_rows, width), dtype, most=most)
         rows[start : start + len(block)] = numbers.to_numpy().reshape(len(block), width)
+        release_pages(rows)
         start += len(block)
-    return np.empty((0, width or 0), dtype=kind.value_type.to_pandas_dtype()) if rows is None else rows
+    return np.empty((0, width or 0), dtype=dtype) if rows is None else rows, place
 
 
 def _samples(file: Any, embedding_column: str | None, name: str) -> Samples:

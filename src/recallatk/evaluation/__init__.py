@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings as python_warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -9,7 +10,8 @@ from typing import Any, cast
 from recallatk import signature
 from recallatk.evaluation.caveats import find_row_caveats
 from recallatk.evaluation.task import NothingToEvaluateError, Task
-from recallatk.ranking import list_rows, rank, rank_scores, stream_grid
+from recallatk.memory import working_memory
+from recallatk.ranking import Block, list_rows, rank, rank_scores, stream_grid
 from recallatk.relevance import check_labels_agree, side_names
 from recallatk.report import Provenance, Report
 from recallatk.types import (
@@ -51,7 +53,8 @@ def evaluate_embeddings(
         qrels: judged pairs, for `relevance="qrels"` and for junk.
         metrics: metrics beside recall@k, such as `"set_recall@5"` or `"mrr"`.
         backend: how to count; never changes a number.
-        memory: bytes of working memory for the ranking; default a fraction of what is free.
+        memory: bytes that the whole process may hold while it ranks, mapped files counted (default: what it holds and
+            a quarter of what is free). Embeddings that do not fit are ranked in parts.
         threads: how many; default as many as there are cores.
         provenance: what is known of encoder and data, for the record.
 
@@ -75,6 +78,7 @@ def evaluate_embeddings(
             f"{sets[-1].shape[1]}; the dimension must be the same, so encode both with one encoder"
         )
     grids = stream_grid(*sets, similarity=task.similarity)
+    budget, notes = working_memory(memory, Block.least().bytes(grids[0].dim))
     blocks = rank(
         grids[0],
         grids[-1],
@@ -82,7 +86,7 @@ def evaluate_embeddings(
         depth=task.depth,
         limit=task.limit,
         backend=backend,
-        memory=memory,
+        memory=budget,
         threads=threads,
     )
     return task.report(
@@ -90,7 +94,7 @@ def evaluate_embeddings(
         embedding_dim=sets[0].shape[1],
         system=signature.embedding_hash(task.sides, [sets[-1], sets[0]]),
         doubts=find_row_caveats(query, gallery),
-        provenance=provenance,
+        provenance=_with_notes(provenance, notes),
     )
 
 
@@ -134,19 +138,20 @@ def evaluate_scores(
     _check_sets(query, gallery, (SampleSet, EmbeddingSet), "SampleSet(labels, ids)")
     task = Task.of(query, gallery, protocol, qrels, metrics)
     doubts: list[str] = []
+    budget, notes = working_memory(memory, Block.least().bytes(1))
     if isinstance(scores, RankedLists):
         rows, doubts = list_rows(scores, query, task.gallery)
-        blocks = rank_scores(rows, task.relevance, depth=task.depth, memory=memory)
+        blocks = rank_scores(rows, task.relevance, depth=task.depth, memory=budget)
     else:
         scores = as_numbers(scores, "scores")
-        blocks = rank_scores(scores, task.relevance, depth=task.depth, memory=memory)
+        blocks = rank_scores(scores, task.relevance, depth=task.depth, memory=budget)
     system = signature.score_hash(scores, task.sides[1], task.sides[0])
     return task.report(
         blocks,
         embedding_dim=None,
         system=system,
         doubts=doubts,
-        provenance=provenance,
+        provenance=_with_notes(provenance, notes),
         gallery_known=gallery_known,
     )
 
@@ -192,6 +197,11 @@ def recall_at_k(
     for warning in report.warnings:
         python_warnings.warn(warning, stacklevel=2)
     return dict(report)
+
+
+def _with_notes(provenance: Provenance | None, notes: tuple[str, ...]) -> Provenance:
+    known = Provenance() if provenance is None else provenance
+    return dataclasses.replace(known, notes=(*known.notes, *notes))
 
 
 def _check_sets(query: Any, gallery: Any, kinds: tuple[type, ...], how: str) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from recallatk.memory import default_memory
 from recallatk.ranking.blocks import Block
 from recallatk.ranking.counts import Counts, Depth, Ranking
 from recallatk.ranking.grid import Grid, load_both, stream_grid, to_grid
 from recallatk.ranking.lists import list_rows
-from recallatk.ranking.memory import default_memory
 from recallatk.ranking.scores import RankedRows, rank_lists, rank_matrix
 from recallatk.relevance import Relevance
 from recallatk.types import ChoiceError, RecallatkError

@@ -12,7 +12,7 @@ from recallatk.ranking.blocks import Block, query_blocks
 from recallatk.ranking.counting import count_block
 from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
 from recallatk.relevance import Judgements, Relevance
-from recallatk.types import RecallatkError
+from recallatk.types import RecallatkError, release_pages
 
 LARGEST_WHOLE = 2**53
 """Up to here float64 holds every whole number."""
@@ -45,6 +45,7 @@ def rank_matrix(
         if given.dtype.kind in "iu" and np.any((given > LARGEST_WHOLE) | (given < -LARGEST_WHOLE)):
             raise RecallatkError("scores: whole numbers beyond 2**53 would be tied as float64; scale them down")
         rows = given.astype(np.float64)
+        release_pages(scores)
         bad = np.flatnonzero(np.isnan(rows).any(axis=1))
         if len(bad):
             raise RecallatkError(f"scores: row {queries.start + bad[0]} holds NaN; every score must be a number")

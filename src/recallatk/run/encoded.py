@@ -162,6 +162,7 @@ def load_encoded(
     label_separator: str | None = None,
     labels_required: bool = True,
     on_error: OnError = "error",
+    memory: int | None = None,
 ) -> EncodedDataset:
     """Read embedding files, and what they say together of encoder and data.
 
@@ -173,6 +174,7 @@ def load_encoded(
         label_separator: as for `load_embeddings`.
         labels_required: as for `load_embeddings`.
         on_error: as for `load_embeddings`.
+        memory: as for `load_embeddings`.
 
     Raises:
         RecallatkError: as for `load_embeddings`.
@@ -188,6 +190,7 @@ def load_encoded(
             label_separator=label_separator,
             labels_required=labels_required,
             on_error=on_error,
+            memory=memory,
         )
         for side, path, labels in sides
         if path is not None
