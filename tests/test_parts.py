@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 
 from grid_worlds import WORLDS, assert_same, columns_of
-from recallatk.ranking import BACKENDS, Block, native, rank, screen, stream_grid, to_grid
+from recallatk.ranking import BACKENDS, Block, rank, stream_grid, to_grid
 from recallatk.ranking.blocks import bytes_a_row
 from recallatk.ranking.grid import LoadedGrid, StreamedRows
 from recallatk.ranking.native import why_not
-from recallatk.ranking.passes import LevelCounts, assemble, count_ignored
-from recallatk.ranking.positives import find_best_positives, merge_best_positives
-from recallatk.ranking.products import exact_products
+from recallatk.ranking.shards import (
+    Shard,
+    best_in_shard,
+    count_in_shard,
+    merge_best_positives,
+    merge_counts,
+    ranking_of_shards,
+)
 from recallatk.relevance import build_relevance
 from recallatk.types import EmbeddingSet, EvalProtocol
 
@@ -96,41 +101,32 @@ def test_rows_that_do_not_fit_are_never_in_memory_together(monkeypatch):
     assert max(sizes) * bytes_a_row(40) <= memory // 4 + 64 * bytes_a_row(40)
 
 
-def in_shards(query, gallery, protocol, starts, count_levels):
-    """Both passes over shards of the gallery by the public functions, as a cluster would call them."""
-    own, whole = to_grid(query.embeddings, gallery.embeddings)
+def in_shards(query, gallery, protocol, starts, backend):
+    """The ranking of a gallery in shards, merged in another order than theirs."""
+    similarity = protocol.similarity
+    own, whole = to_grid(query.embeddings, gallery.embeddings, similarity=similarity)
     shards = []
     for start, stop in itertools.pairwise([*starts, len(gallery)]):
-        columns = {"labels": gallery.labels[start:stop], "ids": gallery.ids[start:stop]}
-        groups = {"camera": gallery.groups["camera"][start:stop]}
-        part = EmbeddingSet(gallery.embeddings[start:stop], **columns, groups=groups)
-        grid = LoadedGrid(whole.rows[start:stop], whole.similarity, whole.unit, whole.near)
-        shards.append((start, grid, build_relevance(query, part, protocol)))
-    size = Block(4, 40, 7)
-    products = [exact_products(own.rows, grid.rows, "cosine") for _, grid, _ in shards]
-    bests = [
-        find_best_positives(own, grid, relevance, product, size=size, first=start)
-        for (start, grid, relevance), product in zip(shards, products, strict=True)
-    ]
-    best = merge_best_positives(bests[::-1])
-    counted, ignored = LevelCounts.zeros(len(query)), LevelCounts.zeros(len(query))
-    n_ignored = np.zeros(len(query), np.int64)
-    for (_, grid, relevance), product in zip(shards, products, strict=True):
-        n_ignored += count_ignored(ignored, relevance, best, product, size=size)
-        here, _ = count_levels(own.rows, grid.rows, best.similarity, None, near=grid.near, threads=1, size=size)
-        counted.plus(here)
-    return assemble(best, counted, ignored, n_ignored, len(gallery), whole.unit)
+        part = gallery.take(range(start, stop))
+        grid = LoadedGrid(whole.rows[start:stop], similarity, whole.unit, whole.near)
+        shards.append(Shard(grid, build_relevance(query, part, protocol), start))
+    best = merge_best_positives([best_in_shard(own, shard) for shard in shards][::-1])
+    counts = [count_in_shard(own, shard, best, backend=backend, memory=10**6) for shard in shards]
+    some, rest = counts[::2], counts[1::2]
+    merged = merge_counts([merge_counts(part) for part in (rest, some) if part])
+    return ranking_of_shards(best, merged, unit=whole.unit)
 
 
-@pytest.mark.parametrize("backend", [screen, *([] if why_not() else [native])])
+@pytest.mark.parametrize("backend", [name for name in HERE if name != "reference"])
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 @pytest.mark.parametrize("maker", ["clusters", "duplicates", "one point", "codes", "almost one point"])
 @pytest.mark.parametrize("starts", [[0], [0, 1, 2], [0, 33, 34, 70], [0, 17, 17, 55]])
-def test_shards_add_up_to_the_whole_gallery(starts, maker, backend):
+def test_shards_add_up_to_the_whole_gallery(starts, maker, similarity, backend):
     rng = np.random.default_rng(2)
     gallery = sample(rng, WORLDS[maker], 80)
-    protocol = EvalProtocol(ignore_same="camera")
+    protocol = EvalProtocol(ignore_same="camera", similarity=similarity)
     for query in (sample(rng, WORLDS[maker], 30, name="query"), gallery.take(range(60, 20, -1))):
-        own, whole = to_grid(query.embeddings, gallery.embeddings)
+        own, whole = to_grid(query.embeddings, gallery.embeddings, similarity=similarity)
         expected = columns_of(rank(own, whole, build_relevance(query, gallery, protocol), backend="reference"))
-        found = columns_of([in_shards(query, gallery, protocol, starts, backend.count_levels)])
+        found = columns_of([in_shards(query, gallery, protocol, starts, backend)])
         assert_same(found, expected, f"{maker}, shards from {starts}")

@@ -1,11 +1,7 @@
 """The second pass over the gallery: what is ahead of the best positive of every query and level with it. Counts add.
 
-`rank_first` runs both passes on one machine, in parts where the grid rows do not fit into memory. Whoever spreads the
-gallery over machines calls the same functions for each shard:
-
-1. `find_best_positives` of each shard, then `merge_best_positives`;
-2. `count_ignored` of each shard, and a backend's `count_levels` of each pair of parts; then `LevelCounts.plus`;
-3. `assemble`.
+`rank_first` runs both passes on one machine, in parts where the grid rows do not fit into memory;
+`recallatk.ranking.shards` has them for galleries that lie on several machines.
 """
 
 from __future__ import annotations
@@ -56,6 +52,15 @@ class LevelCounts:
         self.above[:] += other.above
         self.level[:] += other.level
         self.near_below[:] += other.near_below
+
+    def less(self, other: LevelCounts) -> LevelCounts:
+        """These counts without those of rows that are among them."""
+        return LevelCounts(
+            self.far_above - other.far_above,
+            self.above - other.above,
+            self.level - other.level,
+            self.near_below - other.near_below,
+        )
 
     def add(self, queries: Counts, similarity: Similarities, best: Similarities, near: int) -> None:
         """Count pairs one by one: `best` is that of each pair's query."""

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from recallatk.ranking.blocks import Block, query_blocks
+from recallatk.ranking.blocks import Block, query_blocks, slices
 from recallatk.ranking.counting import count_block
 from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
 from recallatk.ranking.grid import Grid, GridRows
+from recallatk.ranking.passes import LevelCounts
 from recallatk.relevance import Relevance
 
 
@@ -31,6 +32,20 @@ def rank_blocks(
         source = _Products(query.rows[queries].astype(np.float64), gallery, size.gallery)
         within = None if limit is None else limit[queries]
         yield count_block(queries, source, relevance.judge(queries), depth=depth, limit=within)
+
+
+def count_products(query: Grid, gallery: Grid, best: Similarities, *, size: Block) -> LevelCounts:
+    """Count every gallery row against the best positives (+inf: not), from blocks of float64 products."""
+    counts = LevelCounts.zeros(len(query))
+    for queries in slices(len(query), size.queries):
+        here, own = counts.part(queries), best[queries, None]
+        for _, similarity in _Products(query.rows[queries].astype(np.float64), gallery, size.gallery).tiles():
+            gap = similarity - own
+            here.far_above[:] += np.count_nonzero(gap > gallery.near, axis=1)
+            here.above[:] += np.count_nonzero(gap > 0, axis=1)
+            here.level[:] += np.count_nonzero(gap == 0, axis=1)
+            here.near_below[:] += np.count_nonzero((gap < 0) & (gap >= -gallery.near), axis=1)
+    return counts
 
 
 @dataclasses.dataclass(frozen=True)
