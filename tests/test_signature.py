@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import re
+import struct
+import unicodedata
 
 import numpy as np
 import pytest
@@ -28,7 +32,7 @@ def rows(labels, ids, **columns):
 
 def sides():
     def sha256(text):
-        return signature.hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(text.encode()).hexdigest()
 
     gallery = rows(["C", "A", "B"], ["img/c1.jpg", "img/a1.jpg", "img/b1.jpg"],
                    content=[sha256(f"gallery-{x}1") for x in "cab"])  # fmt: skip
@@ -110,6 +114,88 @@ def test_names_that_are_no_unicode_can_be_evaluated(labels, ids):
     assert (alone.same[0], alone.groups["camera"][1]) == ("\\udce8", "\\udce9")
 
 
+# Every hash of lines, spelled out
+
+
+def spelled_out(lines):
+    """The rule of the module's first paragraph: lines of (role, name, cells) in UTF-8, sorted, hashed."""
+    ordered = sorted((role.encode(), name.encode(), cells.encode()) for role, name, cells in lines)
+    return hashlib.sha256(b"".join(b"\t".join(line) + b"\n" for line in ordered)).hexdigest()
+
+
+def in_a_line(text):
+    for raw, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(raw, escaped)
+    return unicodedata.normalize("NFC", text)
+
+
+def name_of(samples, row):
+    if samples.ids is None:
+        return hashlib.sha256(struct.pack(f"<{samples.embeddings.shape[1]}f", *samples.embeddings[row])).hexdigest()
+    return in_a_line(samples.ids[row])
+
+
+def numbered(rows_by_name):
+    """The cells of (role, name, label cell, literal cell), each label by the number of its first appearance."""
+    seen = {}
+    for role, name, cell, literal in sorted(rows_by_name, key=lambda r: (r[0], r[1].encode(), r[2], r[3])):
+        numbers = ",".join(str(seen.setdefault(label, len(seen))) for label in cell)
+        yield (
+            role,
+            name,
+            numbers + "\t" + in_a_line(json.dumps(list(literal), separators=(",", ":"), ensure_ascii=False)),
+        )
+
+
+NAMES = st.text(st.sampled_from("aAb\t\n\r\\/\x01e\u0301\u00e9\U0001f600"), min_size=1, max_size=3)
+SETS = st.tuples(
+    st.lists(st.tuples(st.integers(1, 3), st.lists(NAMES, max_size=3)), min_size=1, max_size=9),
+    st.one_of(st.none(), st.lists(NAMES, min_size=9, max_size=9, unique=True)),
+)
+
+
+@given(SETS, SETS, st.booleans())
+def test_lines_are_hashed_as_the_rule_says_whatever_the_names(query, gallery, alone):
+    # Rows of equal values have one name without ids, and so have ids that differ in composition only.
+    made = []
+    for drawn, ids in (query, gallery):
+        embeddings = [[1.0, value, 0.5] for value, _ in drawn]
+        labels = [label for _, label in drawn]
+        made.append(EmbeddingSet(embeddings, labels, ids=ids and ids[: len(drawn)], content=["1f"] * len(drawn)))
+    first = Side("g", made[1])
+    sides = [first, Side("q", made[1], twin=first) if alone else Side("q", made[0])]
+    known = [
+        (side.role, name_of(side.samples, row), row, side.samples) for side in sides for row in range(len(side.samples))
+    ]
+    labels = [(role, name, "\t".join(map(in_a_line, s.labels[row]))) for role, name, row, s in known]
+    assert signature.label_hash(sides) == spelled_out(labels)
+    assert signature.content_hash(sides) == spelled_out((role, name, "1f") for role, name, _, _ in known)
+    literal = [(f"x{row}", "\t") for _, _, row, _ in known]
+    cells = [(role, name, s.labels[row], extra) for (role, name, row, s), extra in zip(known, literal, strict=True)]
+    columns = [each_label(label) for _, _, label, _ in cells]
+    assert signature.relevance_hash(sides, [columns], [literal]) == spelled_out(numbered(cells))
+
+
+@pytest.mark.parametrize("ids", [None, ["z", "x", "y"]])
+def test_a_set_alone_is_hashed_in_both_roles(ids):
+    alone = EmbeddingSet([[1, 2], [3, 4], [0, 1]], list("aab"), ids=ids)
+    gallery = Side("g", alone)
+    twins, apart = [gallery, Side("q", alone, twin=gallery)], [Side("g", alone), Side("q", alone)]
+    assert signature.label_hash(twins) == signature.label_hash(apart)
+    assert partition(twins) == partition(apart)
+    hashed = [signature.embedding_hash(sides, [alone.embeddings] * 2) for sides in (twins, apart)]
+    assert hashed[0] == hashed[1]
+
+
+@given(st.lists(st.integers(-1, 3), min_size=1, max_size=9), st.lists(st.integers(-1, 3), min_size=1, max_size=9))
+def test_equal_rows_are_counted_by_their_bits(query, gallery):
+    def side(role, values):
+        return Side(role, EmbeddingSet([[1.0, -0.0 if value < 0 else value] for value in values], ["a"] * len(values)))
+
+    equal = sum(value in gallery for value in query)  # -1 stands for minus zero, whose bits differ from those of zero
+    assert signature.count_equal_rows(side("g", gallery), side("q", query)) == equal
+
+
 # Grammar
 
 
@@ -176,9 +262,9 @@ def test_equal_protocol_ids_mean_equal_protocol_and_data_parts():
     assert {key for key in KEYS if moved[key].protocol_id == plain.protocol_id} == {"k", "pre", "w", "emb", "ci", "v"}
     assert re.fullmatch("[0-9a-f]{12}", plain.protocol_id)
     # The ids are plain hashes of what is printed.
-    assert plain.run_id == signature.hashlib.sha256(str(plain).encode()).hexdigest()[:12]
+    assert plain.run_id == hashlib.sha256(str(plain).encode()).hexdigest()[:12]
     kept = "|".join(p for p in str(plain).split("|") if p.split(":")[0] not in {"k", "pre", "w", "emb", "ci", "v"})
-    assert plain.protocol_id == signature.hashlib.sha256(kept.encode()).hexdigest()[:12]
+    assert plain.protocol_id == hashlib.sha256(kept.encode()).hexdigest()[:12]
 
 
 # What moves what

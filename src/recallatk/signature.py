@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
+import operator
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,8 @@ import numpy.typing as npt
 from recallatk.types import (
     EmbeddingSet,
     EvalProtocol,
+    Label,
+    Memo,
     Qrels,
     RankedLists,
     RecallatkError,
@@ -30,8 +34,18 @@ from recallatk.types import (
     float32_blocks,
 )
 
+Rows = npt.NDArray[np.int64]
+Value = TypeVar("Value")
+Cell = tuple[str, ...]
+"""The values that a row has in a column."""
+
 UNKNOWN = "na"
 SHORT = 12
+
+DIGEST_BYTES = hashlib.sha256().digest_size
+ROW_DIGEST = f"V{DIGEST_BYTES}"
+ROWS_A_BLOCK = 4096
+LINES_A_BLOCK = 2**16
 
 PROTOCOL_KEYS = tuple(field.metadata["part"] for field in dataclasses.fields(EvalProtocol) if "part" in field.metadata)
 DATA_KEYS = ("n", "g", "c", "img", "lab")
@@ -49,28 +63,76 @@ _LONGEST_FINGERPRINT = 24
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Side:
-    """Queries ("q") or gallery ("g"), with what each row is called in hashed lines."""
+    """Queries ("q") or gallery ("g"), with what each row is called in hashed lines.
+
+    A row is called by its id. Without ids it is called by the sha256 of its float32 values, so that order is free.
+
+    Attributes:
+        role: "q" or "g".
+        samples: the rows.
+        twin: the side of the other role where it holds the same samples: nothing is worked out twice.
+    """
 
     role: str
     samples: Samples
+    twin: Side | None = None
 
     @functools.cached_property
-    def names(self) -> list[str]:
-        """The ids; without ids the hash of each row's float32 values, so that order is free."""
-        if self.samples.ids is not None:
-            return [_escape_name(name) for name in self.samples.ids]
-        if not isinstance(self.samples, EmbeddingSet):
-            return list(self.samples.row_ids)
-        return [
-            hashlib.sha256(row.astype("<f4").tobytes()).hexdigest()
-            for _, block in float32_blocks(self.samples.embeddings)
-            for row in block
-        ]
+    def row_digests(self) -> npt.NDArray[np.uint8]:
+        """(n, 32) the sha256 of the little-endian float32 values of each row; (0, 32) where there are no embeddings."""
+        if self.twin is not None:
+            return self.twin.row_digests
+        embeddings = self.samples.embeddings if isinstance(self.samples, EmbeddingSet) else np.empty((0, 1))
+        digests = bytearray()
+        for _, block in float32_blocks(embeddings):
+            rows = _little_endian(block).view(f"V{block.shape[1] * 4}").ravel().tolist()  # one bytes object a row
+            digests += b"".join([hashlib.sha256(row).digest() for row in rows])
+        return np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)
 
     @functools.cached_property
-    def order(self) -> list[int]:
-        """The rows in the order of their names."""
-        return sorted(range(len(self.names)), key=lambda row: self.names[row].encode())
+    def order(self) -> Rows:
+        """The rows in the order of their names; rows of one name as they come."""
+        if self.twin is not None:
+            return self.twin.order
+        if self._named_by_digest:
+            words = self.row_digests.view(">u8").astype(np.uint64)
+            return np.lexsort(words.T[::-1]).astype(np.int64, copy=False)
+        names = self._names
+        return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+
+    @functools.cached_property
+    def ties(self) -> list[slice]:
+        """Where in the order several rows have one name: without ids, rows of equal values."""
+        if self.twin is not None:
+            return self.twin.ties
+        if self._named_by_digest:
+            ordered = self.row_digests[self.order]
+            again = (ordered[1:] == ordered[:-1]).all(axis=1)
+        else:
+            again = np.fromiter(itertools.starmap(operator.eq, itertools.pairwise(self.names())), np.bool_)
+        edges = np.flatnonzero(np.diff(again, prepend=False, append=False))
+        return [slice(start, stop + 1) for start, stop in edges.reshape(-1, 2).tolist()]
+
+    def names(self, places: slice = slice(None)) -> list[str]:
+        """The names at these places of the order."""
+        if not self._named_by_digest:
+            return self.in_order(self._names, places)
+        digests = self.row_digests[self.order[places]]
+        return digests.tobytes().hex(" ", DIGEST_BYTES).split()
+
+    def in_order(self, column: Sequence[Value], places: slice = slice(None)) -> list[Value]:
+        """What a column holds at these places of the order."""
+        return [column[row] for row in self.order[places].tolist()]
+
+    @property
+    def _named_by_digest(self) -> bool:
+        return self.samples.ids is None and isinstance(self.samples, EmbeddingSet)
+
+    @functools.cached_property
+    def _names(self) -> Sequence[str]:
+        if self.twin is not None:
+            return self.twin._names
+        return self.samples.row_ids if self.samples.ids is None else _escape_names(self.samples.ids)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,26 +206,23 @@ def short_fingerprint(fingerprint: str) -> str:
 
 def content_hash(sides: Sequence[Side]) -> str | None:
     """`img`: lines `role TAB id TAB sha256 of the bytes`; None where some bytes are not known."""
-    lines = []
+    parts = []
     for side in sides:
         contents = side.samples.content
         if contents is None or not all(contents):
             return None
-        lines += [(side.role, name, (content,)) for name, content in zip(side.names, contents, strict=True)]
-    return _hash_lines(lines)
+        parts.append((side, side.in_order(_escape_names(contents))))
+    return _hash_lines(parts)
 
 
 def label_hash(sides: Sequence[Side]) -> str:
     """`labels` of the record: lines `role TAB id TAB label` (several labels joined by a tab)."""
-    return _hash_lines(
-        (side.role, name, each_label(label))
-        for side in sides
-        for name, label in zip(side.names, side.samples.labels, strict=True)
-    )
+    shown: Memo[Label, str] = Memo(lambda label: "\t".join(map(_escape_name, each_label(label))))
+    return _hash_lines((side, shown.each(side.in_order(side.samples.labels))) for side in sides)
 
 
 def relevance_hash(
-    sides: Sequence[Side], columns: Sequence[Sequence[Iterable[str]]], literal: Sequence[Sequence[Iterable[str]]] = ()
+    sides: Sequence[Side], columns: Sequence[Sequence[Cell]], literal: Sequence[Sequence[Cell]] = ()
 ) -> str:
     """A hash of how columns part the rows, whatever the parts are called.
 
@@ -175,25 +234,28 @@ def relevance_hash(
         columns: for each column, one cell a row over the sides one after the other; a cell holds any number of values.
         literal: further columns, of which the values themselves are hashed.
     """
-    names = [(side.role, name) for side in sides for name in side.names]
-    # Cells break the tie between rows without ids whose embeddings are equal.
-    rows = sorted(
-        zip(names, zip(*[map(tuple, column) for column in (*columns, *literal)], strict=True), strict=True),
-        key=lambda row: (row[0][0], row[0][1].encode(), row[1]),
-    )
-    codes: list[dict[str, int]] = [{} for _ in columns]
-    n = len(columns)
-    return _hash_lines(
-        (
-            role,
-            name,
-            [
-                *(",".join(_numbers(known, cell)) for known, cell in zip(codes, cells[:n], strict=True)),
-                *(_json(list(cell)) for cell in cells[n:]),
-            ],
-        )
-        for (role, name), cells in rows
-    )
+    texts: list[Memo[Cell, str]] = [*(_numbers() for _ in columns), *(Memo(_literal) for _ in literal)]
+    starts = [0, *itertools.accumulate(len(side.samples) for side in sides)]
+    parts = []
+    for side, start in sorted(zip(sides, starts, strict=False), key=lambda pair: pair[0].role):
+        rows = (side.order + start).tolist()
+        for tie in side.ties:  # the cells decide between rows of one name
+            rows[tie] = sorted(rows[tie], key=lambda row: [column[row] for column in (*columns, *literal)])
+        shown = [
+            memo.each([column[row] for row in rows]) for memo, column in zip(texts, (*columns, *literal), strict=True)
+        ]
+        parts.append((side, shown[0] if len(shown) == 1 else list(map("\t".join, zip(*shown, strict=True)))))
+    return _hash_lines(parts)
+
+
+def count_equal_rows(gallery: Side, query: Side) -> int:
+    """How many queries have the very float32 values of some gallery row, told by their hashes."""
+    own = query.row_digests.view(ROW_DIGEST).ravel().tolist()
+    theirs = gallery.row_digests.view(ROW_DIGEST).ravel()
+    missing = set(own)
+    for start in range(0, len(theirs), LINES_A_BLOCK):
+        missing.difference_update(theirs[start : start + LINES_A_BLOCK].tolist())
+    return sum(digest not in missing for digest in own)
 
 
 def embedding_hash(sides: Sequence[Side], embeddings: Sequence[npt.NDArray[Any]]) -> str:
@@ -205,8 +267,8 @@ def embedding_hash(sides: Sequence[Side], embeddings: Sequence[npt.NDArray[Any]]
     """
     digest = hashlib.sha256(f"f4;{sum(map(len, embeddings))}x{embeddings[0].shape[1]};C;LE\n".encode())
     for side, rows in sorted(zip(sides, embeddings, strict=True), key=lambda pair: pair[0].role):
-        for start in range(0, len(rows), 4096):
-            digest.update(rows[side.order[start : start + 4096]].astype("<f4").tobytes())
+        for start in range(0, len(rows), ROWS_A_BLOCK):
+            digest.update(_little_endian(rows[side.order[start : start + ROWS_A_BLOCK]]).data)
     return digest.hexdigest()
 
 
@@ -218,7 +280,8 @@ def score_hash(scores: npt.NDArray[np.number] | RankedLists, query: Side, galler
     """
     if isinstance(scores, RankedLists):
         entries = zip(scores.query_ids, scores.gallery_ids, scores.scores.tolist(), strict=True)
-        return _hash_lines((query, item, (repr(score),)) for query, item, score in entries)
+        lines = sorted((query, item, repr(score)) for query, item, score in entries)
+        return _sha256("".join("\t".join(line) + "\n" for line in lines))
     digest = hashlib.sha256(f"f8;{len(query.order)}x{len(gallery.order)};C;LE\n".encode())
     for row in query.order:
         digest.update(np.asarray(scores[row], dtype="<f8")[gallery.order].tobytes())
@@ -255,14 +318,24 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _hash_lines(lines: Iterable[tuple[str, str, Iterable[str]]]) -> str:
-    ordered = sorted(
-        (role.encode(), name.encode(), "\t".join(map(_escape_name, cells)).encode()) for role, name, cells in lines
-    )
+def _hash_lines(parts: Iterable[tuple[Side, list[str]]]) -> str:
+    """Hash the lines of sides, from what stands behind the names: texts in the order of the names."""
     digest = hashlib.sha256()
-    for line in ordered:
-        digest.update(b"\t".join(line) + b"\n")
+    for side, texts in sorted(parts, key=lambda part: part[0].role):
+        for tie in side.ties:
+            texts[tie] = sorted(texts[tie])
+        for start in range(0, len(texts), LINES_A_BLOCK):
+            block = slice(start, start + LINES_A_BLOCK)
+            lines = zip(side.names(block), texts[block], strict=True)
+            digest.update("".join([f"{side.role}\t{name}\t{text}\n" for name, text in lines]).encode())
     return digest.hexdigest()
+
+
+def _escape_names(names: Sequence[str]) -> list[str]:
+    together = "".join(names)
+    if together.isascii() and not any(character in together for character in "\\\t\n\r"):
+        return list(names)
+    return list(map(_escape_name, names))
 
 
 def _escape_name(name: str) -> str:
@@ -270,5 +343,15 @@ def _escape_name(name: str) -> str:
     return unicodedata.normalize("NFC", escaped)
 
 
-def _numbers(codes: dict[str, int], cell: Iterable[str]) -> list[str]:
-    return [str(codes.setdefault(value, len(codes))) for value in cell]
+def _numbers() -> Memo[Cell, str]:
+    """Cells as the numbers of their values, counted from their first appearance on."""
+    codes: dict[str, int] = {}
+    return Memo(lambda cell: ",".join(str(codes.setdefault(value, len(codes))) for value in cell))
+
+
+def _literal(cell: Cell) -> str:
+    return _escape_name(_json(list(cell)))
+
+
+def _little_endian(rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    return np.ascontiguousarray(rows, dtype="<f4")

@@ -93,7 +93,7 @@ def evaluate_embeddings(
         blocks,
         embedding_dim=sets[0].shape[1],
         system=signature.embedding_hash(task.sides, [sets[-1], sets[0]]),
-        doubts=find_row_caveats(query, gallery),
+        doubts=find_row_caveats(*task.sides),
         provenance=_with_notes(provenance, notes),
     )
 

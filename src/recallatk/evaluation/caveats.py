@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from recallatk.metrics import MetricName
 from recallatk.relevance import same_image_keys
-from recallatk.types import EmbeddingSet, EvalProtocol, Samples, each_label, float32_blocks
+from recallatk.signature import Side, count_equal_rows
+from recallatk.types import EvalProtocol, Samples, each_label
 from recallatk.wording import counted
 
 Counts = npt.NDArray[np.int64]
@@ -19,11 +20,17 @@ COLLAPSED_SHARE = 0.5
 """From this share of queries without any negative outside the near-ties on, the encoder is said to have collapsed."""
 
 
-def find_row_caveats(query: EmbeddingSet, gallery: EmbeddingSet | None) -> list[str]:
+def find_row_caveats(gallery: Side, query: Side) -> list[str]:
     """A line when nothing says whether equal rows on both sides are the same image."""
-    if gallery is None or (query.identity is not None and gallery.identity is not None):
+    if query.twin is not None or (query.samples.identity is not None and gallery.samples.identity is not None):
         return []
-    return _equal_rows(query, gallery)
+    equal = count_equal_rows(gallery, query)
+    if not equal:
+        return []
+    return [
+        f"{_share(equal, len(query.samples))} an embedding equal to one in the gallery, and without ids nothing says "
+        "whether it is the same image; give ids so that a query is left out of its own ranking"
+    ]
 
 
 def find_caveats(
@@ -84,17 +91,6 @@ def _truncated(name: MetricName, counts: Mapping[str, Counts]) -> list[str]:
     return [
         f"{name}: {lists} truncated before the metric stops looking (the shortest holds "
         f"{counted(int(ranked[short].min()), 'item')}); what a list does not hold is never found"
-    ]
-
-
-def _equal_rows(query: EmbeddingSet, gallery: EmbeddingSet) -> list[str]:
-    known = {row.tobytes() for _, block in float32_blocks(gallery.embeddings) for row in block}
-    equal = sum(row.tobytes() in known for _, block in float32_blocks(query.embeddings) for row in block)
-    if not equal:
-        return []
-    return [
-        f"{_share(equal, len(query))} an embedding equal to one in the gallery, and without ids nothing says "
-        "whether it is the same image; give ids so that a query is left out of its own ranking"
     ]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Sequence
 from importlib.metadata import version
 
 import numpy as np
@@ -12,7 +13,7 @@ from recallatk import signature
 from recallatk.evaluation.tally import Tally
 from recallatk.relevance import cell_keys
 from recallatk.report import Provenance
-from recallatk.types import EvalProtocol, Qrels, each_label
+from recallatk.types import EvalProtocol, Memo, Qrels, each_label
 
 
 def full_hashes(
@@ -29,25 +30,26 @@ def full_hashes(
     sides = [gallery, query]
     counts = tally.counts
     ranks = np.where(counts["positives_tied"] > 0, counts["negatives_ahead"] + 1, 0)
-    order = query.order if query.samples.ids else range(len(query.samples))
+    ordered = ranks[query.order] if query.samples.ids else ranks
     preprocessing = {"decode": provenance.decode, "encoder": provenance.preprocessing}
-    labels = [each_label(label) for side in sides for label in side.samples.labels]
+    labels = Memo(each_label).each(itertools.chain(gallery.samples.labels, query.samples.labels))
+    columns = _columns_used(query, gallery, protocol)
+    values = _values_used(query, gallery, protocol, qrels)
+    partition = signature.relevance_hash(sides, [labels])
     hashes = {
         "img": signature.content_hash(sides),
-        "lab": signature.relevance_hash(sides, [labels]),
+        "lab": partition,
         "labels": signature.label_hash(sides),
-        "rel": signature.relevance_hash(
-            sides, [labels, *_columns_used(query, gallery, protocol)], _values_used(query, gallery, protocol, qrels)
-        ),
+        "rel": signature.relevance_hash(sides, [labels, *columns], values) if columns or values else partition,
         "emb": system,
-        "res": signature.first_ranks_hash(ranks[list(order)]),
+        "res": signature.first_ranks_hash(ordered),
         "pre": None if provenance.preprocessing is None else signature.json_hash(preprocessing),
         "w": provenance.fingerprint,
     }
     return {name: value for name, value in hashes.items() if value is not None}
 
 
-Columns = list[Sequence[Iterable[str]]]
+Columns = list[Sequence[signature.Cell]]
 
 
 def _columns_used(query: signature.Side, gallery: signature.Side, protocol: EvalProtocol) -> Columns:

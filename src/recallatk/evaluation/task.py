@@ -16,7 +16,7 @@ from recallatk.metrics import MetricName, parse_metric
 from recallatk.ranking import Depth, Ranking
 from recallatk.relevance import Relevance, build_relevance
 from recallatk.report import Provenance, Report, WithoutPositive
-from recallatk.types import EvalProtocol, Label, Qrels, RecallatkError, Samples, Similarity, each_label
+from recallatk.types import EvalProtocol, Label, Qrels, RecallatkError, Samples, Similarity, distinct_labels, each_label
 from recallatk.wording import counted, one_line
 
 
@@ -57,7 +57,7 @@ class Task:
             raise NothingToEvaluateError("there are no queries; give at least one")
         if not len(other):
             raise NothingToEvaluateError("the gallery is empty; give at least one gallery item")
-        several = any(isinstance(label, tuple) and label for label in (*query.labels, *other.labels))
+        several = any(isinstance(label, tuple) and label for label in {*query.labels, *other.labels})
         if several and protocol.relevance == "label":
             protocol = dataclasses.replace(protocol, relevance="labels")
         names = metric_names(protocol, metrics)
@@ -65,7 +65,8 @@ class Task:
         protocol = dataclasses.replace(protocol, ks=(*protocol.ks, *deeper))  # recall@k is never beside the ks
         names = metric_names(protocol, metrics)
         relevance = build_relevance(query, gallery, protocol, qrels=qrels)
-        sides = (signature.Side("g", other), signature.Side("q", query))
+        gallery_side = signature.Side("g", other)
+        sides = (gallery_side, signature.Side("q", query, twin=gallery_side if gallery is None else None))
         return cls(query, other, gallery is None, sides, protocol, names, relevance, qrels)
 
     @property
@@ -123,7 +124,7 @@ class Task:
         hashes = full_hashes(
             query_side, gallery_side, protocol, columns, qrels=self.qrels, provenance=provenance, system=system
         )
-        num_labels = len({one for label in (*query.labels, *self.gallery.labels) for one in each_label(label)})
+        num_labels = len(distinct_labels(query.labels, self.gallery.labels))
         gallery = None if self.alone else self.gallery
         caveats = find_caveats(query, gallery, columns.counts, kept, protocol, names, gallery_known=gallery_known)
         values = {

@@ -9,12 +9,14 @@ from recallatk.types.checks import (
     as_numbers,
     as_positions,
     as_rows,
+    distinct_labels,
     each_label,
     float32_blocks,
     release_pages,
     unusable_rows,
 )
 from recallatk.types.errors import ChoiceError, RecallatkError
+from recallatk.types.memo import Memo
 from recallatk.types.protocol import (
     LARGEST_K,
     Average,
@@ -53,6 +55,7 @@ __all__ = [
     "Label",
     "LabelKind",
     "Level",
+    "Memo",
     "NoPositive",
     "OnError",
     "Qrels",
@@ -69,6 +72,7 @@ __all__ = [
     "as_numbers",
     "as_positions",
     "as_rows",
+    "distinct_labels",
     "each_label",
     "float32_blocks",
     "release_pages",

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recallatk.types.errors import RecallatkError
+from recallatk.types.memo import Memo
 
 Label: TypeAlias = str | tuple[str, ...]
 """One label as text, or the several labels of one sample (an empty tuple: none)."""
@@ -106,6 +107,16 @@ def as_labels(values: Iterable[Any], name: str, *, kind: LabelKind = "text") -> 
         RecallatkError: a float, an empty text, integers and text in one column, or rows of 0 and 1.
     """
     values = _label_list(values, name)
+    types = set(map(type, values))
+    if types == {int}:
+        return tuple(Memo(str).each(values)), "integer"
+    if types == {str} and all(values):
+        return tuple(Memo(_composed).each(values)), kind
+    return _labels_one_by_one(values, name, kind)
+
+
+def _labels_one_by_one(values: list[Any], name: str, kind: LabelKind) -> tuple[tuple[Label, ...], LabelKind]:
+    """Labels that are not all plain integers or plain texts."""
     labels: list[Label] = []
     kinds: dict[LabelKind, Any] = {}
 
@@ -114,7 +125,7 @@ def as_labels(values: Iterable[Any], name: str, *, kind: LabelKind = "text") -> 
             if not value:
                 raise RecallatkError(f"{name}: row {row} has an empty label; give it one, or leave the row out")
             kinds.setdefault(kind, value)
-            return unicodedata.normalize("NFC", valid_text(value))
+            return _composed(value)
         if isinstance(value, bytes):
             raise RecallatkError(f"{name}: the label of row {row} is bytes ({value!r}); decode it to text")
         try:
@@ -171,9 +182,22 @@ def each_label(label: Label) -> tuple[str, ...]:
     return (label,) if isinstance(label, str) else label
 
 
+def distinct_labels(*columns: Iterable[Label]) -> set[str]:
+    """Every label that some sample has.
+
+    >>> sorted(distinct_labels(["cat", ("cat", "pet"), ()], ["dog"]))
+    ['cat', 'dog', 'pet']
+    """
+    return {one for label in set().union(*columns) for one in each_label(label)}
+
+
 def as_texts(values: Iterable[Any]) -> tuple[str, ...]:
     """A column of anything as text; an empty text says "unknown"."""
-    return tuple("" if _is_unknown(value) else valid_text(str(value)) for value in _listed(values))
+    values = _listed(values)
+    types = set(map(type, values))
+    if types == {int} or (types == {str} and "".join(values).isascii()):
+        return tuple(map(str, values))
+    return tuple("" if _is_unknown(value) else valid_text(str(value)) for value in values)
 
 
 def as_ids(values: Iterable[Any], name: str) -> tuple[str, ...]:
@@ -183,7 +207,8 @@ def as_ids(values: Iterable[Any], name: str) -> tuple[str, ...]:
         RecallatkError: a float: 0 and 0.0 would pass as two ids.
     """
     listed = _listed(values)
-    for row, value in enumerate(listed):
+    has_floats = any(issubclass(kind, float | np.floating) for kind in set(map(type, listed)))
+    for row, value in enumerate(listed if has_floats else ()):
         if isinstance(value, float | np.floating) and not _is_unknown(value):
             raise RecallatkError(f"{name}: the id of row {row} is {value!r} (float); ids are text or integers")
     return as_texts(listed)
@@ -196,6 +221,10 @@ def valid_text(text: str) -> str:
     'caf\\udce9'
     """
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", valid_text(text))
 
 
 def _listed(values: Iterable[Any]) -> list[Any]:
