@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import oracle
 from recallatk.relevance import build_relevance, check_labels_agree
-from recallatk.relevance.matching import Matching
+from recallatk.relevance.matching import Keys, Matching
 from recallatk.types import EmbeddingSet, EvalProtocol, RecallatkError
 from worlds import draw_world
 
@@ -63,11 +63,46 @@ KEYS = st.lists(st.lists(st.sampled_from("abcde"), unique=True, max_size=3), max
 
 @given(KEYS, KEYS)
 def test_pairs_are_what_a_match_yields(query, gallery):
-    matching = Matching.of(query, gallery)
+    matching = Matching.of(Keys.of(query), Keys.of(gallery))
     assert matching.pairs.tolist() == [sum(len(set(q) & set(g)) for g in gallery) for q in query]
     owners, found = matching.match(np.arange(len(query)))
     expected = [(i, row) for i, q in enumerate(query) for row, g in enumerate(gallery) for _ in set(q) & set(g)]
     assert sorted(zip(owners.tolist(), found.tolist(), strict=True)) == expected
+
+
+@given(KEYS, KEYS, st.integers(1, 3))
+def test_groups_are_queries_of_the_same_keys_with_their_rows(query, gallery, at_least):
+    # Keys that no gallery row has may part a group, so the sets of keys are compared as a whole.
+    found = {}
+    for members, rows in Matching.of(Keys.of(query), Keys.of(gallery)).groups(at_least):
+        found[frozenset(query[members[0]])] = sorted(members.tolist()), rows.tolist()
+    expected = {}
+    for keys in {frozenset(keys) for keys in query if keys}:
+        members = [i for i, own in enumerate(query) if set(own) == keys]
+        rows = [row for row, own in enumerate(gallery) if keys & set(own)]
+        if len(members) >= at_least and len(rows) >= at_least:
+            expected[keys] = members, rows
+    assert found == expected
+
+
+@given(KEYS)
+def test_a_set_against_itself_matches_as_against_a_copy(cells):
+    alone, copy = Keys.of(cells), Keys.of([list(keys) for keys in cells])
+    one, two = (Matching.of(alone, gallery).match(np.arange(len(cells))) for gallery in (alone, copy))
+    assert [side.tolist() for side in one] == [side.tolist() for side in two]
+
+
+def test_a_value_that_is_empty_has_no_key():
+    keys = Keys.known(["a", "", "b", ""])
+    assert (keys.starts.tolist(), list(keys.values)) == ([0, 1, 1, 2, 2], ["a", "b"])
+
+
+def test_what_no_query_has_takes_no_room():
+    gallery = rows([f"{row // 2}" for row in range(2_000)], ids=[f"g{row}" for row in range(2_000)])
+    relevance = build_relevance(rows(["7", "unseen"], ids=["g14", "q"]), gallery, EvalProtocol())
+    assert judged(relevance, 2) == [({15}, {14}), (set(), set())]
+    arrays = [getattr(m, f) for m in (relevance.positive, *relevance.ignored.values()) for f in vars(m)]
+    assert sum(array.nbytes for array in arrays) < 200
 
 
 def test_relevance_is_as_large_as_the_data_and_not_as_its_pairs():

@@ -346,7 +346,11 @@ def _escape_name(name: str) -> str:
 def _numbers() -> Memo[Cell, str]:
     """Cells as the numbers of their values, counted from their first appearance on."""
     codes: dict[str, int] = {}
-    return Memo(lambda cell: ",".join(str(codes.setdefault(value, len(codes))) for value in cell))
+
+    def number(value: str) -> str:
+        return str(codes.setdefault(value, len(codes)))
+
+    return Memo(lambda cell: number(cell[0]) if len(cell) == 1 else ",".join(map(number, cell)))
 
 
 def _literal(cell: Cell) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.relevance.matching import Matcher, Matching, PairMatching, Rows, owners_of, starts_of
+from recallatk.relevance.matching import Matcher, Matching, PairMatching, Rows, owners_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Relevance:
         rows = np.arange(queries.start, queries.stop) if isinstance(queries, slice) else queries
         ignored = self._keys(rows, self.ignored.values())
         positive, grades = self._positives(rows)
-        kept = ~np.isin(positive, ignored, assume_unique=True)
+        kept = ~_among(positive, ignored)
         left = None if grades is None else grades[kept]
         return Judgements(*self._split(positive[kept], len(rows)), *self._split(ignored, len(rows)), left)
 
@@ -95,7 +95,7 @@ class Relevance:
         positive, _ = self._positives(alone)
         if not len(positive):
             return self.no_match
-        removed = {name: np.isin(positive, self._keys(alone, [rule])) for name, rule in self.ignored.items()}
+        removed = {name: _among(positive, self._keys(alone, [rule])) for name, rule in self.ignored.items()}
         enough = [name for name, gone in removed.items() if gone.all()][:1]
         return f"every positive is {' or '.join(enough or [name for name, gone in removed.items() if gone.any()])}"
 
@@ -115,5 +115,15 @@ class Relevance:
         return keys[np.diff(keys, prepend=-1) > 0]
 
     def _split(self, keys: Rows, n: int) -> tuple[Rows, Rows]:
-        owners, rows = np.divmod(keys, max(self.n_gallery, 1))
-        return starts_of(np.bincount(owners, minlength=n)), rows
+        """Where the keys of each query begin, and their gallery rows."""
+        first = np.arange(n + 1) * self.n_gallery
+        starts = np.searchsorted(keys, first)
+        return starts, keys - np.repeat(first[:-1], np.diff(starts))
+
+
+def _among(keys: Rows, others: Rows) -> npt.NDArray[np.bool_]:
+    """Which of the sorted keys are among the sorted others."""
+    if not len(others):
+        return np.zeros(len(keys), np.bool_)
+    there: npt.NDArray[np.bool_] = others[np.minimum(np.searchsorted(others, keys), len(others) - 1)] == keys
+    return there

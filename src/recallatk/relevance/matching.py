@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -32,11 +32,30 @@ class Matcher(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class Keys:
+    """The keys of rows: those of row i are `values[starts[i]:starts[i + 1]]`, each once."""
+
+    starts: Rows
+    values: Sequence[Hashable]
+
+    @classmethod
+    def of(cls, cells: Sequence[Collection[Hashable]]) -> Keys:
+        """Any number of keys a row."""
+        return cls(starts_of(_integers(map(len, cells), len(cells))), list(itertools.chain.from_iterable(cells)))
+
+    @classmethod
+    def known(cls, values: Sequence[Hashable]) -> Keys:
+        """One key a row, or none where the value is empty: what is unknown has no key."""
+        there = _integers(map(bool, values), len(values))
+        return cls(starts_of(there), values if there.all() else list(filter(None, values)))
+
+
+@dataclasses.dataclass(frozen=True)
 class Matching:
     """Which gallery rows share a key with a query: keys are labels, identities, or values of group columns.
 
-    Held as the keys of each query and the rows of each key, so its size is that of the data and never that of the
-    matching pairs.
+    Held as the keys of each query and the rows of each of these keys, so its size is that of the data and never that
+    of the matching pairs.
     """
 
     query_starts: Rows
@@ -45,22 +64,20 @@ class Matching:
     key_rows: Rows
 
     @classmethod
-    def of(cls, query: Sequence[Iterable[Hashable]], gallery: Sequence[Iterable[Hashable]]) -> Matching:
+    def of(cls, query: Keys, gallery: Keys) -> Matching:
         """Match queries and gallery rows by the keys that each of them has."""
-        codes: dict[Hashable, int] = {}
-        rows: list[int] = []
-        row_keys: list[int] = []
-        for row, keys in enumerate(gallery):
-            for key in keys:
-                rows.append(row)
-                row_keys.append(codes.setdefault(key, len(codes)))
-        known = [[codes[key] for key in keys if key in codes] for keys in query]
-        by_key = np.argsort(np.array(row_keys, dtype=np.int64), kind="stable")
+        codes = {key: code for code, key in enumerate(dict.fromkeys(query.values))}
+        query_keys = _integers(map(codes.__getitem__, query.values), len(query.values))
+        row_keys = query_keys
+        if gallery is not query:  # most keys of a large gallery may be no query's
+            row_keys = _integers(map(codes.get, gallery.values, itertools.repeat(-1)), len(gallery.values))
+        wanted = np.flatnonzero(row_keys >= 0)
+        by_key = wanted[np.argsort(row_keys[wanted], kind="stable")]
         return cls(
-            query_starts=starts_of(np.fromiter((len(keys) for keys in known), np.int64, len(known))),
-            query_keys=np.fromiter(itertools.chain.from_iterable(known), np.int64),
-            key_starts=starts_of(np.bincount(np.array(row_keys, dtype=np.int64), minlength=len(codes))),
-            key_rows=np.array(rows, dtype=np.int64)[by_key],
+            query_starts=query.starts,
+            query_keys=query_keys,
+            key_starts=starts_of(np.bincount(row_keys[wanted], minlength=len(codes))),
+            key_rows=owners_of(gallery.starts)[by_key],
         )
 
     @property
@@ -80,9 +97,11 @@ class Matching:
         counts = np.diff(self.query_starts)
         alone = np.flatnonzero(counts == 1)
         keys = self.query_keys[self.query_starts[alone]]
-        members = np.bincount(keys, minlength=len(self.key_starts) - 1)
-        for key in np.flatnonzero((members >= at_least) & (np.diff(self.key_starts) >= at_least)).tolist():
-            yield alone[keys == key], self.key_rows[self.key_starts[key] : self.key_starts[key + 1]]
+        by_key = alone[np.argsort(keys, kind="stable")]
+        starts = starts_of(np.bincount(keys, minlength=len(self.key_starts) - 1))
+        large = (np.diff(starts) >= at_least) & (np.diff(self.key_starts) >= at_least)
+        for key in np.flatnonzero(large).tolist():
+            yield by_key[starts[key] : starts[key + 1]], self.key_rows[self.key_starts[key] : self.key_starts[key + 1]]
         several: dict[bytes, list[int]] = {}
         for query in np.flatnonzero(counts > 1).tolist():
             own = np.sort(self.query_keys[self.query_starts[query] : self.query_starts[query + 1]])
@@ -158,6 +177,10 @@ class RadiusMatching:
         from scipy.spatial import KDTree  # slow to import, and only here
 
         return KDTree(self.gallery)
+
+
+def _integers(values: Iterable[int], n: int) -> Rows:
+    return np.fromiter(values, np.int64, n)
 
 
 def starts_of(counts: Rows) -> Rows:

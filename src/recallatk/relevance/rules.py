@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Hashable, Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from recallatk.relevance.judgements import Relevance
-from recallatk.relevance.matching import Matcher, Matching, PairMatching, RadiusMatching
+from recallatk.relevance.matching import Keys, Matcher, Matching, PairMatching, RadiusMatching
 from recallatk.types import (
     EmbeddingSet,
     EvalProtocol,
     Label,
+    Memo,
     Qrels,
     RecallatkError,
     Samples,
     SampleSet,
+    distinct_labels,
     each_label,
 )
 
@@ -101,8 +103,8 @@ def _positives(sides: Sides, protocol: EvalProtocol, judged: _Judged | None) -> 
                 )
             positions.append(side.positions)
         return RadiusMatching(positions[0], positions[1], protocol.radius), f"nothing is within {protocol.radius:g} m"
-    labels = [[each_label(label) for label in side.labels] for _, side in sides]
-    return Matching.of(*labels), "no gallery item shares its label"
+    (_, query), (_, gallery) = sides
+    return _matching(query.labels, gallery.labels, _label_keys), "no gallery item shares its label"
 
 
 def _ignored(
@@ -113,7 +115,9 @@ def _ignored(
     other = sides[1][1]
     rules: dict[str, Matcher] = {}
     if protocol.exclude_self == "id":
-        rules["the query itself (exclude_self=id)"] = Matching.of(*same_image_keys(query, gallery, by="identity"))
+        rules["the query itself (exclude_self=id)"] = _matching(
+            *same_image_keys(query, gallery, by="identity"), Keys.known
+        )
     if protocol.exclude_self == "content":
         for name, side in sides:
             if side.content is None:
@@ -121,15 +125,16 @@ def _ignored(
                     f"{name}: exclude_self=content needs the sha256 of every image, which these rows do not carry; "
                     "evaluate the images, or use exclude_self=id"
                 )
-        rule = "an image with the query's bytes (exclude_self=content)"
-        rules[rule] = Matching.of(*same_image_keys(query, gallery, by="content"))
+        contents = same_image_keys(query, gallery, by="content")
+        rules["an image with the query's bytes (exclude_self=content)"] = _matching(*contents, Keys.known)
     if protocol.ignore_columns:
         names = " and ".join(protocol.ignore_columns)
         keys = [_column_keys(name, side, protocol.ignore_columns) for name, side in sides]
         rules[f"of the query's {names} (ignore_same={protocol.ignore_same})"] = Matching.of(*keys)
     if protocol.junk_labels:
-        is_junk = [("junk",) if has else () for has in _have_label(other, protocol.junk_labels)]
-        rules[f"of a junk label ({', '.join(protocol.junk_labels)})"] = Matching.of([("junk",)] * len(query), is_junk)
+        is_junk = Keys.known(_have_label(other, protocol.junk_labels).tolist())
+        everybody = Keys.known([True] * len(query))
+        rules[f"of a junk label ({', '.join(protocol.junk_labels)})"] = Matching.of(everybody, is_junk)
     if judged is not None:
         rules[f"junk by the qrels ({judged.rule})"] = judged.junk
     return rules
@@ -137,12 +142,16 @@ def _ignored(
 
 def _have_label(rows: Samples, labels: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Whether each row has one of these labels."""
-    return np.array([not set(labels).isdisjoint(each_label(label)) for label in rows.labels], dtype=np.bool_)
+    named = set(labels)
+    has: Memo[Label, bool] = Memo(lambda label: not named.isdisjoint(each_label(label)))
+    return np.array(has.each(rows.labels), dtype=np.bool_)
 
 
 def _unused_labels(gallery: Samples, protocol: EvalProtocol) -> list[str]:
     """A line when a label that the protocol names is nobody's: most likely a slip."""
-    there = {one for label in gallery.labels for one in each_label(label)}
+    if not protocol.junk_labels and not protocol.distractor_labels:
+        return []
+    there = distinct_labels(gallery.labels)
     named = {"junk_labels": protocol.junk_labels, "distractor_labels": protocol.distractor_labels}
     absent = {field: [label for label in labels if label not in there] for field, labels in named.items()}
     return [
@@ -229,9 +238,11 @@ def check_labels_agree(
     Raises:
         RecallatkError: names the first such id and both labels.
     """
+    shared = set(query_ids).intersection(gallery_ids)
     in_gallery: dict[str, set[tuple[str, ...]]] = {}
-    for identifier, label in zip(gallery_ids, gallery_labels, strict=True):
-        in_gallery.setdefault(identifier, set()).add(each_label(label))
+    for identifier, label in zip(gallery_ids, gallery_labels, strict=True) if shared else ():
+        if identifier in shared:
+            in_gallery.setdefault(identifier, set()).add(each_label(label))
     for identifier, label in zip(query_ids, query_labels, strict=True):
         others = in_gallery.get(identifier, set()) - {each_label(label)}
         if identifier and others:
@@ -254,33 +265,50 @@ def _check_label_kinds(sides: Sides) -> None:
 
 def same_image_keys(
     query: Samples, gallery: Samples | None, *, by: Literal["identity", "content"]
-) -> tuple[list[tuple[Hashable, ...]], list[tuple[Hashable, ...]]]:
-    """Keys of queries and gallery rows that are equal where both are the same image.
+) -> tuple[Sequence[str | int], Sequence[str | int]]:
+    """A key of each query and each gallery row, equal where both are the same image.
 
-    What is unknown has no key and is the same as nothing, but alone a row is always the same as itself.
+    What is unknown has an empty key and is the same as nothing, but alone a row is always the same as itself.
     """
-    own: Sequence[str] | None = query.identity if by == "identity" else query.content
+    own = query.identity if by == "identity" else query.content
     if gallery is None:
-        keys: list[tuple[Hashable, ...]] = [(value or row,) for row, value in enumerate(own or [""] * len(query))]
+        keys = range(1, len(query) + 1) if own is None else [value or row for row, value in enumerate(own, start=1)]
         return keys, keys
-    other: Sequence[str] | None = gallery.identity if by == "identity" else gallery.content
+    other = gallery.identity if by == "identity" else gallery.content
     if own is None or other is None:  # made-up names never match across sets
-        return [()] * len(query), [()] * len(gallery)
-    return [cell_keys(value) for value in own], [cell_keys(value) for value in other]
+        return [""] * len(query), [""] * len(gallery)
+    return own, other
 
 
-def _column_keys(name: str, rows: Samples, columns: Sequence[str]) -> list[list[tuple[str, ...]]]:
+Column = TypeVar("Column")
+
+
+def _matching(query: Column, gallery: Column, keys: Callable[[Column], Keys]) -> Matching:
+    """Match two columns, which are one and the same for leave-one-out."""
+    own = keys(query)
+    return Matching.of(own, own if gallery is query else keys(gallery))
+
+
+def _label_keys(labels: Sequence[Label]) -> Keys:
+    if any(isinstance(label, tuple) for label in set(labels)):
+        return Keys.of(Memo(each_label).each(labels))
+    return Keys.known(labels)
+
+
+def _column_keys(name: str, rows: Samples, columns: Sequence[str]) -> Keys:
     """For each row its combinations of values; an empty cell is unknown and matches nothing."""
     values: list[list[tuple[str, ...]]] = []
     for column in columns:
         if column == "label":
-            values.append([each_label(label) for label in rows.labels])
+            values.append(Memo(each_label).each(rows.labels))
         elif column in rows.groups:
-            values.append([cell_keys(value) for value in rows.groups[column]])
+            values.append(Memo(cell_keys).each(rows.groups[column]))
         else:
             there = ", ".join(["label", *sorted(rows.groups)])
             raise RecallatkError(f"{name}: ignore_same names the column {column!r}, but the columns are: {there}")
-    return [list(itertools.product(*cells)) for cells in zip(*values, strict=True)]
+    combinations: Memo[tuple[tuple[str, ...], ...], list[tuple[str, ...]]]
+    combinations = Memo(lambda cells: list(itertools.product(*cells)))
+    return Keys.of(combinations.each(zip(*values, strict=True)))
 
 
 def cell_keys(value: str) -> tuple[str, ...]:
