@@ -236,11 +236,12 @@ def relevance_hash(
     """
     texts: list[Memo[Cell, str]] = [*(_numbers() for _ in columns), *(Memo(_literal) for _ in literal)]
     starts = [0, *itertools.accumulate(len(side.samples) for side in sides)]
+    cells = list(zip(*columns, *literal, strict=True)) if any(side.ties for side in sides) else []
     parts = []
     for side, start in sorted(zip(sides, starts, strict=False), key=lambda pair: pair[0].role):
         rows = (side.order + start).tolist()
         for tie in side.ties:  # the cells decide between rows of one name
-            rows[tie] = sorted(rows[tie], key=lambda row: [column[row] for column in (*columns, *literal)])
+            rows[tie] = sorted(rows[tie], key=cells.__getitem__)
         shown = [
             memo.each([column[row] for row in rows]) for memo, column in zip(texts, (*columns, *literal), strict=True)
         ]

@@ -57,7 +57,7 @@ class Task:
             raise NothingToEvaluateError("there are no queries; give at least one")
         if not len(other):
             raise NothingToEvaluateError("the gallery is empty; give at least one gallery item")
-        several = any(isinstance(label, tuple) and label for label in {*query.labels, *other.labels})
+        several = any(isinstance(label, tuple) and label for side in (query, other) for label in side.labels)
         if several and protocol.relevance == "label":
             protocol = dataclasses.replace(protocol, relevance="labels")
         names = metric_names(protocol, metrics)

@@ -290,9 +290,7 @@ def _matching(query: Column, gallery: Column, keys: Callable[[Column], Keys]) ->
 
 
 def _label_keys(labels: Sequence[Label]) -> Keys:
-    if any(isinstance(label, tuple) for label in set(labels)):
-        return Keys.of(Memo(each_label).each(labels))
-    return Keys.known(labels)
+    return Keys.of(Memo(each_label).each(labels)) if tuple in set(map(type, labels)) else Keys.known(labels)
 
 
 def _column_keys(name: str, rows: Samples, columns: Sequence[str]) -> Keys:
