@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import importlib.util
 import multiprocessing
 import os
 import platform
@@ -17,189 +16,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-from data import CASES, FULL_CASES, Case, self_retrieval
+from contenders import CONTENDERS, Found, fewer_queries, installed
+from data import AIMS, CASES, FULL_CASES, LEFT_OUT, Case, self_retrieval
+from memory import measure_memory
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from recallatk.evaluation import evaluate_embeddings
-from recallatk.evaluation.task import Task
-from recallatk.ranking import fastest_backend, rank, to_grid
-from recallatk.types import EmbeddingSet, EvalProtocol
-
-KS = (1, 5, 10)
-Found = dict[str, float]
-Places = npt.NDArray[np.integer]
-
-# ---- recallatk
-
-
-def sets_of(case: Case) -> tuple[EmbeddingSet, EmbeddingSet | None]:
-    """The case as embedding sets; self-retrieval has no gallery of its own."""
-    query = EmbeddingSet(case.query, case.query_labels)
-    return query, None if case.gallery is None else EmbeddingSet(case.gallery, case.gallery_labels)
-
-
-def count_with(backend: str) -> Callable[[Case], Callable[[], Found]]:
-    """Grid, relevance, counts and metrics with one backend; checking and hashing the data are left out."""
-
-    def prepare(case: Case) -> Callable[[], Found]:
-        query, gallery = sets_of(case)
-
-        def run() -> Found:
-            task = Task.of(query, gallery, EvalProtocol(ks=KS), None, case.metrics)
-            grids = to_grid(*[side.embeddings for side in (query, gallery) if side is not None])
-            blocks = rank(
-                grids[0], grids[-1], task.relevance, depth=task.depth, limit=task.limit, backend=backend, threads=1
-            )
-            hits: dict[str, list[npt.NDArray[np.float64]]] = {str(name): [] for name in task.names}
-            for block in blocks:
-                for name in task.names:
-                    hits[str(name)].append(name.values(block, ties="expected")[block.n_positives > 0])
-            return {name: float(np.concatenate(values).mean()) for name, values in hits.items()}
-
-        return run
-
-    return prepare
-
-
-def evaluate(case: Case) -> Callable[[], Found]:
-    """A whole evaluation, from arrays to a report: data checked, hashed and signed."""
-
-    def run() -> Found:
-        report = evaluate_embeddings(*sets_of(case), metrics=case.metrics, protocol=EvalProtocol(ks=KS), threads=1)
-        return {f"recall@{k}": report[f"recall@{k}"] for k in KS}
-
-    return run
-
-
-# ---- others: each fetches the nearest rows and looks for a positive among them
-
-
-def hit_rates(case: Case, nearest: Places) -> Found:
-    """The share of queries with a positive among the first k, the query itself and queries without one left out."""
-    alone = case.gallery is None
-    labels = case.query_labels if alone else case.gallery_labels
-    queries = np.arange(len(nearest))
-    if alone:
-        not_self = nearest != queries[:, None]
-        order = np.argsort(~not_self, axis=1, kind="stable")[:, : nearest.shape[1] - 1]
-        nearest = np.take_along_axis(nearest, order, axis=1)
-    hits = labels[nearest] == case.query_labels[queries, None]
-    sizes = np.bincount(labels, minlength=int(case.query_labels.max()) + 1)[case.query_labels[queries]] - alone
-    return {f"recall@{k}": float(hits[sizes > 0, :k].any(axis=1).mean()) for k in KS}
-
-
-def largest_k(case: Case) -> int:
-    """How many rows have to be fetched: the query finds itself as well."""
-    gallery = case.query if case.gallery is None else case.gallery
-    return min(max(case.largest_k, max(KS)) + (case.gallery is None), len(gallery))
-
-
-def faiss_flat(case: Case) -> Callable[[], Found]:
-    """faiss.IndexFlatIP."""
-    import faiss
-
-    gallery = case.query if case.gallery is None else case.gallery
-
-    def run() -> Found:
-        faiss.omp_set_num_threads(1)
-        index = faiss.IndexFlatIP(gallery.shape[1])
-        index.add(gallery)
-        return hit_rates(case, index.search(case.query, largest_k(case))[1])
-
-    return run
-
-
-def recipe(case: Case) -> Callable[[], Found]:
-    """What people write: the whole similarity matrix, then argpartition."""
-    gallery = case.query if case.gallery is None else case.gallery
-    k = largest_k(case)
-
-    def run() -> Found:
-        query = case.query / np.linalg.norm(case.query, axis=1, keepdims=True)
-        similarity = query @ (gallery / np.linalg.norm(gallery, axis=1, keepdims=True)).T
-        top = np.argpartition(-similarity, k - 1, axis=1)[:, :k]
-        order = np.argsort(-np.take_along_axis(similarity, top, axis=1), axis=1)
-        return hit_rates(case, np.take_along_axis(top, order, axis=1))
-
-    return run
-
-
-def torch_topk(case: Case) -> Callable[[], Found]:
-    """torch: product and topk, 1024 queries at a time."""
-    import torch
-
-    torch.set_num_threads(1)
-    query = torch.from_numpy(case.query)
-    gallery = query if case.gallery is None else torch.from_numpy(case.gallery)
-
-    def run() -> Found:
-        parts = [(query[at : at + 1024] @ gallery.T).topk(largest_k(case)).indices for at in range(0, len(query), 1024)]
-        return hit_rates(case, torch.cat(parts).numpy())
-
-    return run
-
-
-def scikit_learn(case: Case) -> Callable[[], Found]:
-    """sklearn.neighbors.NearestNeighbors, brute force."""
-    from sklearn.neighbors import NearestNeighbors
-
-    gallery = case.query if case.gallery is None else case.gallery
-
-    def run() -> Found:
-        index = NearestNeighbors(n_neighbors=largest_k(case), algorithm="brute", metric="cosine", n_jobs=1)
-        return hit_rates(case, index.fit(gallery).kneighbors(case.query, return_distance=False))
-
-    return run
-
-
-def usearch_exact(case: Case) -> Callable[[], Found]:
-    """usearch.index.search(..., exact=True)."""
-    from usearch.index import MetricKind, search
-
-    gallery = case.query if case.gallery is None else case.gallery
-
-    def run() -> Found:
-        found = search(gallery, case.query, largest_k(case), MetricKind.IP, exact=True, threads=1)
-        return hit_rates(case, found.keys.astype(np.int64))
-
-    return run
-
-
-Contender = tuple[str, str, Callable[[Case], Callable[[], Found]], int]
-CONTENDERS: dict[str, Contender] = {
-    "faiss": ("faiss", "faiss-cpu", faiss_flat, 0),
-    "native": ("recallatk", "recallatk", count_with("native"), 0),
-    "numpy": ("recallatk", "recallatk", count_with("numpy"), 0),
-    "whole evaluation": ("recallatk", "recallatk", evaluate, 0),
-    "forty-line recipe": ("numpy", "numpy", recipe, 2000),
-    "torch top-k": ("torch", "torch", torch_topk, 0),
-    "scikit-learn": ("sklearn", "scikit-learn", scikit_learn, 4000),
-    "usearch exact": ("usearch", "usearch", usearch_exact, 400),
-}
-"""Name -> (module, distribution, what prepares a run, how many queries it is given: its time is scaled up; 0: all)."""
+from recallatk.ranking import fastest_backend
 
 PEER_SIZE = 20_000, 512
 
 
 # ---- measuring
-
-
-def installed(name: str) -> bool:
-    """Whether the contender's package is there (and, for native, whether it works on this machine)."""
-    return importlib.util.find_spec(CONTENDERS[name][0]) is not None and (
-        name != "native" or fastest_backend()[0] == "native"
-    )
-
-
-def fewer_queries(case: Case, n: int) -> Case:
-    """The first queries against the whole gallery."""
-    if not n or n >= len(case.query):
-        return case
-    if case.gallery is not None:
-        return Case(case.query[:n], case.query_labels[:n], case.gallery, case.gallery_labels, largest_k=case.largest_k)
-    return Case(case.query[:n], case.query_labels[:n], case.query, case.query_labels, largest_k=case.largest_k)
 
 
 def measure(case: Case, names: Sequence[str], rounds: int) -> dict[str, tuple[float, Found]]:
@@ -276,6 +103,8 @@ def describe_machine() -> None:
     for name in CONTENDERS:
         if not installed(name):
             print(f"- {name}: left out, not installed or not usable here")
+    for title, why in LEFT_OUT.items():
+        print(f"- {title}: left out, {why}")
     print(flush=True)
 
 
@@ -292,14 +121,14 @@ def print_cases(cases: dict[str, Callable[[], Case]], rounds: int) -> None:
         for title, make in cases.items():
             found = measure(make(), names, rounds)
             base = found["faiss"][0] if "faiss" in found else float("nan")
-            cells = [title, f"{base:.2f}"]
+            cells = [title, AIMS.get(title, "-"), f"{base:.2f}"]
             for name in names[1:] if "faiss" in found else names:
                 cells += [f"{found[name][0]:.2f}", ratio(base, found[name][0])]
             cells.append(" / ".join(f"{found[name][1]['recall@1']:.4f}" for name in names))
             yield cells
 
     own = [name for name in names if name != "faiss"]
-    head = ["data", "faiss, CPU s"]
+    head = ["data", "aim", "faiss, CPU s"]
     for name in own:
         head += [f"{name}, CPU s", "faster than faiss"]
     table([*head, f"recall@1: {' / '.join(names)}"], rows())
@@ -326,9 +155,6 @@ def print_peers(rounds: int) -> None:
             )
 
     table(["", "CPU s", "takes so many times as long", "peak memory beyond the data, MB", ""], rows())
-
-
-SIZES = [(5_000, 512), (10_000, 512), (20_000, 512), (40_000, 512), (20_000, 64), (20_000, 1024), (20_000, 2048)]
 
 
 def print_scaling() -> None:
@@ -358,6 +184,19 @@ def print_scaling() -> None:
     table(head, rows())
 
 
+def print_memory() -> None:
+    """A gallery that does not fit: what the whole process holds at its peak, mapped pages counted."""
+    found = measure_memory()
+    print("2,000 queries against a memory-mapped gallery of 500,000 rows, d=256 (512 MB), the whole evaluation:\n")
+    table(
+        ["allowed, MB", "resident before, MB", "at the peak, MB", "CPU s", "recall@1"],
+        [[f"{found[key]:{form}}" for key, form in MEMORY_COLUMNS.items()]],
+    )
+
+
+MEMORY_COLUMNS = {"allowed": ".0f", "before": ".0f", "peak": ".0f", "seconds": ".2f", "recall@1": ".4f"}
+
+
 def use_fast_blas() -> None:
     """Start again with one kernel for every OpenBLAS in the process: the one that numpy's newest copy chooses.
 
@@ -378,13 +217,15 @@ def main() -> None:
     options = parser.parse_args()
     use_fast_blas()
     cases = {**CASES, **(FULL_CASES if options.full else {})}
+    cases = {name: make for name, make in cases.items() if options.only in name and name not in LEFT_OUT}
     with threadpool_limits(1):
         measure(self_retrieval(500, 32), [name for name in CONTENDERS if installed(name)], 1)  # imports are not timed
         describe_machine()
-        print_cases({name: make for name, make in cases.items() if options.only in name}, options.rounds)
+        print_cases(cases, options.rounds)
         if not options.only:
             print_peers(options.rounds)
             print_scaling()
+            print_memory()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from recallatk.types import (
     Samples,
     each_label,
     float32_blocks,
+    release_pages,
 )
 
 Rows = npt.NDArray[np.int64]
@@ -44,7 +45,9 @@ SHORT = 12
 
 DIGEST_BYTES = hashlib.sha256().digest_size
 ROW_DIGEST = f"V{DIGEST_BYTES}"
-ROWS_A_BLOCK = 4096
+ROWS_A_BLOCK = 16
+"""Rows fetched together in the order of their names: of a mapped file each may bring two megabytes into memory."""
+
 LINES_A_BLOCK = 2**16
 
 PROTOCOL_KEYS = tuple(field.metadata["part"] for field in dataclasses.fields(EvalProtocol) if "part" in field.metadata)
@@ -270,6 +273,7 @@ def embedding_hash(sides: Sequence[Side], embeddings: Sequence[npt.NDArray[Any]]
     for side, rows in sorted(zip(sides, embeddings, strict=True), key=lambda pair: pair[0].role):
         for start in range(0, len(rows), ROWS_A_BLOCK):
             digest.update(_little_endian(rows[side.order[start : start + ROWS_A_BLOCK]]).data)
+            release_pages(rows)
     return digest.hexdigest()
 
 
