@@ -165,9 +165,7 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 """What `make bench` runs: a few minutes on one core."""
 
-FULL_REAL_TEXT = "real text embeddings 12k, d=384"
-
-CASES: dict[str, Callable[[], Case]] = {
+FULL_CASES: dict[str, Callable[[], Case]] = {
     "separate 20k x 20k, d=128": lambda: separate(20_000, 20_000, 128),
     "separate 20k x 20k, d=512": lambda: separate(20_000, 20_000, 512),
     "separate 20k x 20k, d=768": lambda: separate(20_000, 20_000, 768),

