@@ -6,8 +6,9 @@ setup(
     ext_modules=[
         Extension(
             "recallatk.ranking._native",
-            ["src/recallatk/ranking/_native.c"],
-            extra_compile_args=["-O3", "-std=gnu11"],
+            [f"src/recallatk/ranking/{name}.c" for name in ("_native", "_kernel", "_pack", "_count")],
+            depends=["src/recallatk/ranking/_native.h"],
+            extra_compile_args=["-O3", "-std=gnu11", "-fvisibility=hidden"],
             py_limited_api=True,
             optional=True,
         )
