@@ -89,6 +89,34 @@ TARGET static void set_thresholds(const task_t *t, const side_t *q, const side_t
 
 /* ---- what the thresholds leave open ---- */
 
+/* A pair to look at again: `other` is a place of the other side; `column`: the query is a column of its tile. */
+typedef struct {
+  int64_t place, other;
+  int32_t product, column;
+} pair_t;
+
+/* Pairs wait here while the kernel works on the next tile: meanwhile their rows come into the cache. */
+typedef struct {
+  pair_t pairs[2 * LEFT * RIGHT];
+  int n;
+} queue_t;
+
+static inline void prefetch(const void *row, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)row + i, _MM_HINT_T1);
+}
+
+/* The product of two 16-bit rows. No sum overflows: both rows are shorter than 2**15 * 1.01. */
+TARGET static inline int32_t fine_product(const int16_t *x, const int16_t *y, int64_t width) {
+  __m512i even = _mm512_setzero_si512(), odd = even;
+  int64_t i = 0;
+  for (; i + 64 <= width; i += 64) {
+    even = _mm512_dpwssd_epi32(even, _mm512_loadu_si512(x + i), _mm512_loadu_si512(y + i));
+    odd = _mm512_dpwssd_epi32(odd, _mm512_loadu_si512(x + i + 32), _mm512_loadu_si512(y + i + 32));
+  }
+  if (i < width) even = _mm512_dpwssd_epi32(even, _mm512_loadu_si512(x + i), _mm512_loadu_si512(y + i));
+  return _mm512_reduce_add_epi32(_mm512_add_epi32(even, odd));
+}
+
 /* Add to the counts of one query: `gap` is how far above the best positive `weight` gallery rows are. */
 static inline void add(const counts_t *counts, int64_t place, double gap, double near, int32_t weight) {
   counts->above[place] += gap > 0 ? weight : 0;
@@ -97,39 +125,64 @@ static inline void add(const counts_t *counts, int64_t place, double gap, double
   counts->near_below[place] += gap < 0 && gap >= -near ? weight : 0;
 }
 
-/* Whether a gap that may be off by `bound` is surely on its side of zero, and of a near-tie in both directions. */
-static inline int is_sure(double gap, double near, double bound) {
-  return fabs(gap) > bound && fabs(fabs(gap) - near) > bound;
+/* Where two superblocks are so alike that their bound is narrower than a near-tie, the 8-bit product says more than the
+   thresholds asked of it. Returns whether it does here. */
+static __attribute__((noinline)) int decide_alike(const task_t *t, const side_t *q, const side_t *g, const counts_t *counts, const pair_t *pair) {
+  const int64_t block = pair->place / SUPERBLOCK, other = pair->other / SUPERBLOCK;
+  const double near = t->near_steps / STEPS, unit = q->scale[block] * g->scale[other];
+  const double bound = error_bound(q, g, pair->place, other) + 2 * unit;
+  const double gap = (double)pair->product * unit + t->origin - q->best[pair->place];
+  if (fabs(gap) <= bound || fabs(fabs(gap) - near) <= bound) return 0;
+  add(counts, pair->place, gap, near, g->weight[pair->other]);
+  return 1;
 }
 
-/* Decide one pair for the query `place` of `q`: by its 8-bit product where the rows are so alike that it says more than
-   the thresholds asked; by the 16-bit product; exactly. */
-TARGET static void decide(task_t *t, const side_t *q, const side_t *g, const counts_t *counts, int64_t place,
-                          int64_t other, int32_t product) {
-  const int64_t block = place / SUPERBLOCK, other_block = other / SUPERBLOCK;
-  const double near = t->near_steps / STEPS, best = q->best[place];
-  const int32_t weight = g->weight[other];
-  if (q->step[block] > 0 && g->step[other_block] > 0) {
-    const double gap = (double)product * q->step[block] * g->step[other_block] - best * STEPS; /* whole numbers */
-    add(counts, place, gap, t->near_steps, weight);
-    return;
-  }
-  const double unit = q->scale[block] * g->scale[other_block];
-  double gap = (double)product * unit + t->origin - best;
-  if (is_sure(gap, near, error_bound(q, g, place, other_block) + 2 * unit)) {
-    add(counts, place, gap, near, weight);
-    return;
-  }
+/* Decide pairs by their 16-bit products; those that are still open go to the next queue. */
+TARGET static void decide_open(const task_t *t, queue_t *open, queue_t *left_over) {
   const int64_t width = fine_width(t->d);
-  const double fine = fine_product(q->fine + place * width, g->fine + other * width, width);
-  gap = fine * q->fine_scale[block] * g->fine_scale[other_block] + q->bias[place] + g->bias[other] + t->origin - best;
-  if (is_sure(gap, near, fine_bound(q, g, block, other_block))) {
-    add(counts, place, gap, near, weight);
-    return;
+  const double near = t->near_steps / STEPS;
+  for (const pair_t *pair = open->pairs, *end = pair + open->n; pair < end; pair++) {
+    const side_t *q = pair->column ? &t->gallery : &t->query, *g = pair->column ? &t->query : &t->gallery;
+    const counts_t *counts = pair->column ? &t->columns : &t->rows;
+    const int64_t place = pair->place, other = pair->other, block = place / SUPERBLOCK, beside = other / SUPERBLOCK;
+    const double bound = fine_bound(q, g, block, beside), unit = q->fine_scale[block] * g->fine_scale[beside];
+    const double product = fine_product(q->fine + place * width, g->fine + other * width, width);
+    const double gap = product * unit + q->bias[place] + g->bias[other] + t->origin - q->best[place];
+    const int64_t hit = g->weight[other] & -(int64_t)(gap > 0); /* no branch: either is as likely */
+    if (fabs(gap) > bound + near) {
+      counts->above[place] += hit;
+      counts->far_above[place] += hit;
+    } else if (q->most_tail[block] * g->longest[beside] > near || !decide_alike(t, q, g, counts, pair)) {
+      prefetch(q->grid + q->row[place] * t->d, 4 * t->d);
+      prefetch(g->grid + g->row[other] * t->d, 4 * t->d);
+      left_over->pairs[left_over->n++] = *pair;
+    }
   }
-  const double exact = exact_product(q->grid + q->row[place] * t->d, g->grid + g->row[other] * t->d, t->d);
-  add(counts, place, exact - best * STEPS, t->near_steps, weight); /* whole numbers below 2**53 */
-  t->rechecked++;
+  open->n = 0;
+}
+
+static void decide_exactly(task_t *t, queue_t *left_over) {
+  for (const pair_t *pair = left_over->pairs, *end = pair + left_over->n; pair < end; pair++) {
+    const side_t *q = pair->column ? &t->gallery : &t->query, *g = pair->column ? &t->query : &t->gallery;
+    const double product =
+        exact_product(q->grid + q->row[pair->place] * t->d, g->grid + g->row[pair->other] * t->d, t->d);
+    const double gap = product - q->best[pair->place] * STEPS; /* whole numbers below 2**53 */
+    add(pair->column ? &t->columns : &t->rows, pair->place, gap, t->near_steps, g->weight[pair->other]);
+  }
+  t->rechecked += left_over->n;
+  left_over->n = 0;
+}
+
+/* Look at the pairs of a row (or column) of a tile that its thresholds left open; without any error the 8-bit product
+   is exact. */
+TARGET static inline __attribute__((always_inline)) void look_closer(const task_t *t, queue_t *open, const side_t *q, const side_t *g, const counts_t *counts,
+                        pair_t pair) {
+  const double unit = q->step[pair.place / SUPERBLOCK] * g->step[pair.other / SUPERBLOCK];
+  if (unit > 0)
+    add(counts, pair.place, (double)pair.product * unit - q->best[pair.place] * STEPS, t->near_steps,
+        g->weight[pair.other]);
+  else
+    open->pairs[open->n++] = pair;
 }
 
 /* ---- tiles ---- */
@@ -162,7 +215,7 @@ TARGET static inline void add_to_columns(int32_t *counts, uint64_t hits, int32_t
 
 /* One kernel call: 6 queries against 64 gallery rows. With `counted`, these 64 are queries against the 6 as well. */
 TARGET static void count_panel(task_t *t, int64_t left, int64_t right, const thresholds_t *rows,
-                               const thresholds_t *columns, columns_t *counted) {
+                               const thresholds_t *columns, columns_t *counted, queue_t *waiting) {
   int32_t out[LEFT * RIGHT] __attribute__((aligned(64)));
   const side_t *q = &t->query, *g = &t->gallery;
   const int64_t first = left * LEFT, other = right * RIGHT, rest = g->n - other, words = words_of(t->d);
@@ -171,6 +224,8 @@ TARGET static void count_panel(task_t *t, int64_t left, int64_t right, const thr
   for (int r = 0; r < LEFT; r++) row_start[r] = q->offset[first + r] + rows->start[from + r];
   kernel_products(q->left + left * words * 4 * LEFT, g->right + right * words * 4 * RIGHT, words, row_start,
                   columns->start + at, out);
+  decide_exactly(t, waiting + 1);
+  decide_open(t, waiting, waiting + 1);
   const uint64_t valid = rest >= 64 ? ~0ull : (1ull << rest) - 1;
   for (int r = 0; r < LEFT && first + r < q->n; r++) {
     const int64_t place = first + r;
@@ -188,7 +243,7 @@ TARGET static void count_panel(task_t *t, int64_t left, int64_t right, const thr
       }
       for (; open; open &= open - 1) {
         const int c = __builtin_ctzll(open);
-        decide(t, q, g, &t->rows, place, other + c, out[r * RIGHT + c]);
+        look_closer(t, waiting, q, g, &t->rows, (pair_t){place, other + c, out[r * RIGHT + c], 0});
       }
     }
     if (!counted) continue;
@@ -199,7 +254,7 @@ TARGET static void count_panel(task_t *t, int64_t left, int64_t right, const thr
       if (level) add_to_columns(counted->level, level, q->weight[place]);
       for (open &= ~sure & ~level; open; open &= open - 1) {
         const int c = __builtin_ctzll(open);
-        decide(t, g, q, &t->columns, other + c, place, out[r * RIGHT + c]);
+        look_closer(t, waiting, g, q, &t->columns, (pair_t){other + c, place, out[r * RIGHT + c], 1});
       }
     }
   }
@@ -218,6 +273,8 @@ static void flush(const task_t *t, int64_t right, const columns_t *counted) {
    pair already, so its columns are not counted. */
 void count_superblocks(task_t *t, int64_t from, int64_t to) {
   thresholds_t rows[AT_ONCE], columns[AT_ONCE];
+  queue_t waiting[2]; /* for a 16-bit product, and for an exact one */
+  waiting[0].n = waiting[1].n = 0;
   for (int64_t other = t->triangle ? from : 0; other < t->gallery.superblocks; other++) {
     const int64_t end = t->triangle && other + 1 < to ? other + 1 : to;
     for (int64_t block = from; block < end; block++) {
@@ -230,10 +287,13 @@ void count_superblocks(task_t *t, int64_t from, int64_t to) {
         const int on_diagonal = t->triangle && block == other;
         for (int64_t left = block * 32; left < block * 32 + 32 && left * LEFT < t->query.n; left++)
           count_panel(t, left, right, rows + block - from, columns + block - from,
-                      t->both && !on_diagonal ? &counted : 0);
+                      t->both && !on_diagonal ? &counted : 0, waiting);
       }
       if (t->both) flush(t, right, &counted);
     }
   }
+  decide_exactly(t, waiting + 1);
+  decide_open(t, waiting, waiting + 1);
+  decide_exactly(t, waiting + 1);
 }
 #endif

@@ -1,4 +1,4 @@
-/* Products: the kernel of the screen, the product of 16-bit rows, and the exact one. */
+/* Products: the kernel of the screen, and the exact one. */
 
 #include "_native.h"
 
@@ -49,18 +49,6 @@ TARGET void kernel_products(const int8_t *a, const uint8_t *b, int64_t words, co
       : "memory", "cc", "zmm0", "zmm1", "zmm2", "zmm3", "zmm4", "zmm5", "zmm6", "zmm7", "zmm8", "zmm9", "zmm10",
         "zmm11", "zmm12", "zmm13", "zmm14", "zmm15", "zmm16", "zmm17", "zmm18", "zmm19", "zmm20", "zmm21", "zmm22",
         "zmm23", "zmm24", "zmm25", "zmm26", "zmm27", "zmm28", "zmm29", "zmm30", "zmm31");
-}
-
-/* The product of two 16-bit rows. No sum overflows: both rows are shorter than 2**15 * 1.01. */
-TARGET int32_t fine_product(const int16_t *x, const int16_t *y, int64_t width) {
-  __m512i even = _mm512_setzero_si512(), odd = even;
-  int64_t i = 0;
-  for (; i + 64 <= width; i += 64) {
-    even = _mm512_dpwssd_epi32(even, _mm512_loadu_si512(x + i), _mm512_loadu_si512(y + i));
-    odd = _mm512_dpwssd_epi32(odd, _mm512_loadu_si512(x + i + 32), _mm512_loadu_si512(y + i + 32));
-  }
-  if (i < width) even = _mm512_dpwssd_epi32(even, _mm512_loadu_si512(x + i), _mm512_loadu_si512(y + i));
-  return _mm512_reduce_add_epi32(_mm512_add_epi32(even, odd));
 }
 
 /* The exact inner product of two grid rows: products below 2**52 and sums below 2**53 are exact in double. */

@@ -31,7 +31,6 @@ static inline int64_t fine_width(int64_t d) { return (d + 31) / 32 * 32; }
 
 void kernel_products(const int8_t *left, const uint8_t *right, int64_t words, const int32_t *row_start,
                      const int32_t *column_start, int32_t *out);
-int32_t fine_product(const int16_t *x, const int16_t *y, int64_t width);
 double exact_product(const int32_t *x, const int32_t *y, int64_t d);
 
 /* ---- _pack.c ---- */

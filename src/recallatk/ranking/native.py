@@ -31,7 +31,7 @@ from recallatk.ranking.screen import rank_blocks as rank_by_numpy
 from recallatk.relevance import Relevance
 from recallatk.types import RecallatkError, Similarity
 
-AT_ONCE = 4
+AT_ONCE = 8
 """Superblocks of queries that pass by a panel of the gallery while it is in the cache."""
 
 
