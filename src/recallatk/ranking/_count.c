@@ -101,10 +101,6 @@ typedef struct {
   int n;
 } queue_t;
 
-static inline void prefetch(const void *row, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)row + i, _MM_HINT_T1);
-}
-
 /* The product of two 16-bit rows. No sum overflows: both rows are shorter than 2**15 * 1.01. */
 TARGET static inline int32_t fine_product(const int16_t *x, const int16_t *y, int64_t width) {
   __m512i even = _mm512_setzero_si512(), odd = even;

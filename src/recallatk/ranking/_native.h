@@ -27,6 +27,11 @@
 static inline int64_t words_of(int64_t d) { return (d + 3) / 4; }
 static inline int64_t fine_width(int64_t d) { return (d + 31) / 32 * 32; }
 
+/* Ask for a row before it is needed. */
+static inline void prefetch(const void *row, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)row + i, 0, 2);
+}
+
 /* ---- _kernel.c ---- */
 
 void kernel_products(const int8_t *left, const uint8_t *right, int64_t words, const int32_t *row_start,

@@ -92,13 +92,17 @@ TARGET static void measure_row(const float *v, int64_t d, double grow, double *l
   *length = sqrt((double)_mm512_reduce_add_ps(squares)) * grow;
 }
 
+/* The bits of a row, as far as its coordinates may still be few steps of one size (`_steps` in packing.py): more
+   coordinates only add bits and lower the smallest. Of most rows the first few tell. */
 TARGET static void measure_bits(const int32_t *x, int64_t d, int32_t *common, int32_t *smallest) {
   int32_t bits = 0, least = INT32_MAX;
-  for (int64_t i = 0; i < d; i++) {
-    const int32_t size = x[i] < 0 ? -x[i] : x[i];
-    bits |= size;
-    const int32_t nonzero = size ? size : INT32_MAX;
-    least = nonzero < least ? nonzero : least;
+  for (int64_t start = 0; start < d; start += 16) {
+    for (int64_t i = start; i < d && i < start + 16; i++) {
+      const int32_t size = x[i] < 0 ? -x[i] : x[i];
+      bits |= size;
+      least = size && size < least ? size : least;
+    }
+    if (bits != least && bits > 127 * (int64_t)(bits & -bits)) break;
   }
   *common = bits, *smallest = least;
 }
@@ -183,6 +187,7 @@ int pack_rows(const int32_t *grid, const int64_t *rows, int64_t from, int64_t to
   for (int64_t place = from; v && codes && place < to; place++) {
     const int32_t *x = grid + rows[place] * d;
     const int64_t block = place / SUPERBLOCK;
+    if (place + 1 < to) prefetch(grid + rows[place + 1] * d, 4 * d);
     load_row(x, frame, v);
     const rounded_t row =
         round_row(v, width, (float)out->scale[block], (float)out->fine_scale[block], codes, out->fine + place * width);
