@@ -56,6 +56,11 @@ class Frame:
     reach: float = 1.0
 
     @property
+    def is_plain(self) -> bool:
+        """Whether rows are seen as they are."""
+        return not len(self.origin) and not len(self.signs)
+
+    @property
     def square(self) -> float:
         """The product of the origin with itself, in units."""
         origin = self.origin.astype(np.float64)
@@ -171,7 +176,7 @@ def pack(
     row = equal.first[order]
     length[:n] = length[:n][order]
     longest = np.maximum.reduceat(length, starts) if n else np.empty(0)
-    step = _steps(common[order], smallest[order], starts) if frame is NO_FRAME else np.zeros(blocks)
+    step = _steps(common[order], smallest[order], starts) if frame.is_plain else np.zeros(blocks)
     top = np.maximum(largest[order][np.minimum(starts + SUPERBLOCK, n) - 1], 2.0**-26) / 127
     if len(frame.origin):
         top = np.maximum(top, frame.least_scale(longest))
