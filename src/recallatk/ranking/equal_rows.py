@@ -79,7 +79,7 @@ def _factors(n: int) -> Hashes:
 
 
 def _repeated(key: Hashes) -> npt.NDArray[np.bool_]:
-    """Which keys are there more than once. Sorting them is cheap; they are only looked up if there is anything to find."""
+    """Which keys are there more than once; cheap where none is: then they are only sorted."""
     in_order = np.sort(key)
     repeated = in_order[1:][in_order[1:] == in_order[:-1]]
     return np.isin(key, repeated) if len(repeated) else np.zeros(len(key), np.bool_)

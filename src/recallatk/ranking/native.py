@@ -106,6 +106,8 @@ def count_levels(
     size: Block,
 ) -> tuple[LevelCounts, LevelCounts | None]:
     """Count with the 8-bit screen; see `recallatk.ranking.passes.CountLevels`."""
+    if not len(query) or not len(gallery):
+        return LevelCounts.zeros(len(query)), None if other_best is None else LevelCounts.zeros(len(gallery))
     frame = choose_frame(gallery)
     triangle = query is gallery
     own = pack(query, best, frame, right=triangle, threads=threads)
@@ -124,7 +126,7 @@ def count_levels(
 
     in_parallel(threads, work, range(0, own.superblocks, AT_ONCE))
     here, there = (np.sum(parts, axis=0) for parts in zip(*counts, strict=True))
-    return _of_rows(here, own), None if other_best is None else _of_rows(there, other)
+    return _of_rows(here, own), None if other_best is None else _of_rows(here if triangle else there, other)
 
 
 def _of_rows(counts: npt.NDArray[np.int64], packed: Packed) -> LevelCounts:

@@ -29,6 +29,9 @@ MOST_COLUMNS = 2**15
 
 LARGEST_BIAS = 2.0**28
 
+FINE = 32_000
+"""The longest row of a superblock in steps of 16 bits: products of two rows stay below 2**31."""
+
 SAMPLE = 256
 ROWS_A_TASK = 16 * SUPERBLOCK
 
@@ -43,7 +46,9 @@ def extension() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """How rows are seen before they are rounded: from where, and from which side. Any frame is right; a good one is fast.
+    """How rows are seen before they are rounded: from where, and from which side.
+
+    Any frame is right; a good one is fast.
 
     Attributes:
         origin: (d,) grid steps that are taken off every row; empty: none. The kernel adds its products again.
@@ -83,8 +88,6 @@ def choose_frame(rows: GridRows) -> Frame:
     coordinates like normal random numbers. Rows of a few distinct values lose by either.
     """
     sample = rows[:: max(1, len(rows) // SAMPLE)] * 2.0**-26
-    if not len(sample):
-        return NO_FRAME
     d = rows.shape[1]
     mean = np.rint(sample.mean(axis=0) * 2.0**26)
     plain, centred = (_rounding_error(part) for part in (sample, sample - mean * 2.0**-26))
@@ -149,7 +152,7 @@ def pack(
     """Sort distinct rows by their largest coordinate, so that neighbours share a scale, and round them to 8 bits.
 
     Args:
-        rows: (n, d) grid rows.
+        rows: (n, d) grid rows, at least one.
         best: (n,) the best positive of each row as a query, in grid steps, +inf for none; None for a gallery.
         frame: the same for every set that is compared.
         left: pack them as queries.
@@ -175,7 +178,7 @@ def pack(
     order = np.argsort(largest, kind="stable")
     row = equal.first[order]
     length[:n] = length[:n][order]
-    longest = np.maximum.reduceat(length, starts) if n else np.empty(0)
+    longest = np.maximum.reduceat(length, starts)
     step = _steps(common[order], smallest[order], starts) if frame.is_plain else np.zeros(blocks)
     top = np.maximum(largest[order][np.minimum(starts + SUPERBLOCK, n) - 1], 2.0**-26) / 127
     if len(frame.origin):
@@ -204,10 +207,6 @@ def pack(
     return Packed(equal, order, frame, d, buffers)
 
 
-FINE = 32_000
-"""The longest row of a superblock in steps of 16 bits: products of two rows stay below 2**31."""
-
-
 def _steps(common: GridRows, smallest: GridRows, starts: npt.NDArray[np.int64]) -> Similarities:
     """For each superblock the step of which all its coordinates are multiples that fit 8 bits; 0: there is none.
 
@@ -219,8 +218,6 @@ def _steps(common: GridRows, smallest: GridRows, starts: npt.NDArray[np.int64]) 
         smallest: (n,) the smallest size of a coordinate that is not zero.
         starts: the first row of each superblock.
     """
-    if not len(starts):
-        return np.empty(0)
     bits, least = np.bitwise_or.reduceat(common, starts), np.minimum.reduceat(smallest, starts)
     power = bits & -bits
     fits = (power > 0) & (bits <= 127 * power)
