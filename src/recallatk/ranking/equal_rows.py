@@ -32,6 +32,10 @@ class EqualRows:
     group: Counts
     weight: Counts
 
+    def take_first(self, rows: GridRows) -> GridRows:
+        """The row that stands for each group; the same object where nothing is equal."""
+        return rows if len(self.first) == len(rows) else rows[self.first]
+
 
 def group_equal_rows(rows: GridRows, best: Similarities | None = None) -> EqualRows:
     """Group rows that are equal in every column, and in `best` where that is given.

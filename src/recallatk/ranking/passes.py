@@ -62,8 +62,19 @@ class LevelCounts:
             self.near_below - other.near_below,
         )
 
-    def add(self, queries: Counts, similarity: Similarities, best: Similarities, near: int) -> None:
-        """Count pairs one by one: `best` is that of each pair's query."""
+    def take(self, queries: Counts) -> LevelCounts:
+        """The counts of these queries, each as often as it is named."""
+        return LevelCounts(self.far_above[queries], self.above[queries], self.level[queries], self.near_below[queries])
+
+    def add(
+        self,
+        queries: Counts,
+        similarity: Similarities,
+        best: Similarities,
+        near: int,
+        weight: Counts | None = None,
+    ) -> None:
+        """Count pairs one by one: `best` is that of each pair's query; a pair may stand for several (`weight`)."""
         gap = similarity - best
         for column, hit in (
             (self.far_above, gap > near),
@@ -71,7 +82,8 @@ class LevelCounts:
             (self.level, gap == 0),
             (self.near_below, (gap < 0) & (gap >= -near)),
         ):
-            column[:] += np.bincount(queries[hit], minlength=len(column))
+            weights = None if weight is None else weight[hit]
+            column[:] += np.bincount(queries[hit], weights, minlength=len(column)).astype(np.int64)
 
 
 class CountLevels(Protocol):

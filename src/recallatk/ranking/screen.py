@@ -12,6 +12,7 @@ from recallatk.ranking.bins import MOST_QUERIES, Bins
 from recallatk.ranking.blocks import Block, query_blocks, slices
 from recallatk.ranking.counting import LevelSet, find_levels, levels_within, make_ranking, pairs_by_row
 from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
+from recallatk.ranking.equal_rows import group_equal_rows
 from recallatk.ranking.grid import Grid, GridRows, LoadedGrid, load_both
 from recallatk.ranking.passes import LevelCounts, rank_first
 from recallatk.ranking.products import (
@@ -69,14 +70,23 @@ def count_levels(
     threads: int,
     size: Block,
 ) -> tuple[LevelCounts, LevelCounts | None]:
-    """Count with the float32 screen; see `recallatk.ranking.passes.CountLevels`."""
-    left, right, error = float32_rows(query, gallery)
-    own = Side.of(left, best, near, error)
-    other = own if query is gallery else Side.of(right, other_best, near, error)
-    screen = Screen(own, other, exact_products(query, gallery, "dot"), near)
+    """Count with the float32 screen; see `recallatk.ranking.passes.CountLevels`. Equal rows are compared once."""
+    equal = group_equal_rows(query, best)
+    other_equal = equal if query is gallery else group_equal_rows(gallery, other_best)
+    own_rows = equal.take_first(query)
+    other_rows = own_rows if query is gallery else other_equal.take_first(gallery)
+    left, right, error = float32_rows(own_rows, other_rows)
+    own = Side.of(left, best[equal.first], equal.weight, near, error)
+    if query is gallery:
+        other = own
+    else:
+        other = Side.of(
+            right, None if other_best is None else other_best[other_equal.first], other_equal.weight, near, error
+        )
+    screen = Screen(own, other, exact_products(own_rows, other_rows, "dot"), near)
     for tile in screen.tiles(size):
         tile.count()
-    return own.counts, None if other_best is None else other.counts
+    return own.counts.take(equal.group), None if other_best is None else other.counts.take(other_equal.group)
 
 
 def rank_all(
@@ -171,6 +181,7 @@ class Side:
         best: (n,) the best positive of each, exact, in grid steps; None for rows that are no queries.
         low: (n,) below it a gallery row is surely further than a near-tie below the best positive.
         high: (n,) above it a gallery row is surely further than a near-tie above.
+        weight: (n,) how many equal rows each stands for in the gallery.
         counts: what was counted for them.
     """
 
@@ -178,15 +189,16 @@ class Side:
     best: Similarities | None
     low: Float32
     high: Float32
+    weight: Counts
     counts: LevelCounts
 
     @classmethod
-    def of(cls, rows: Float32, best: Similarities | None, near: int, error: float) -> Side:
+    def of(cls, rows: Float32, best: Similarities | None, weight: Counts, near: int, error: float) -> Side:
         """Thresholds for rows; nothing counted yet."""
         scaled = (np.zeros(0) if best is None else best) * 2.0**-52
         margin = near * 2.0**-52 + error
         low, high = round_down(scaled - margin), round_up(scaled + margin)
-        return cls(rows, best, low, high, LevelCounts.zeros(len(scaled)))
+        return cls(rows, best, low, high, weight, LevelCounts.zeros(len(scaled)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -226,17 +238,21 @@ class Tile:
         """Add to the counts of these queries, and of the columns as queries unless they are the same."""
         query, gallery = self.screen.query, self.screen.gallery
         product = query.rows[self.rows] @ gallery.rows[self.columns].T
-        self._count_side(product, query, self.rows, transposed=False)
+        self._count_side(product, query, self.rows, gallery.weight, transposed=False)
         if gallery.best is not None and (query is not gallery or self.rows != self.columns):
-            self._count_side(product, gallery, self.columns, transposed=True)
+            self._count_side(product, gallery, self.columns, query.weight, transposed=True)
 
-    def _count_side(self, product: Float32, side: Side, queries: slice, *, transposed: bool) -> None:
+    def _count_side(self, product: Float32, side: Side, queries: slice, weight: Counts, *, transposed: bool) -> None:
         assert side.best is not None
         low, high, counts = side.low[queries], side.high[queries], side.counts
         if not transposed:
             low, high = low[:, None], high[:, None]
         surely_above = product > high
         sums = np.count_nonzero(surely_above, axis=0 if transposed else 1)
+        heavy = np.flatnonzero(weight[self.rows if transposed else self.columns] > 1)
+        if len(heavy):
+            more = weight[self.rows if transposed else self.columns][heavy] - 1.0
+            sums += (more @ surely_above[heavy] if transposed else surely_above[:, heavy] @ more).astype(np.int64)
         counts.above[queries] += sums
         counts.far_above[queries] += sums
         open_ = product >= low
@@ -245,5 +261,6 @@ class Tile:
         for start in range(0, len(places), PLACES_A_CHUNK):
             row, column = np.divmod(places[start : start + PLACES_A_CHUNK], product.shape[1])
             row, column = row + self.rows.start, column + self.columns.start
-            owners = column if transposed else row
-            counts.add(owners, self.screen.products(row, column), side.best[owners], self.screen.near)
+            owners, others = (column, row) if transposed else (row, column)
+            similarity = self.screen.products(row, column)
+            counts.add(owners, similarity, side.best[owners], self.screen.near, weight[others])
