@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -15,10 +16,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.linalg
 
-from grid_worlds import UNIT, WORLDS, assert_same, columns_of, truth_of, world
+from grid_worlds import UNIT, WORLDS, assert_same, clusters, columns_of, truth_of, world
 from recallatk.ranking import native, rank, to_grid
-from recallatk.ranking.native import LEFT, MOST_COLUMNS, RIGHT, SUPERBLOCK, pack, why_not
+from recallatk.ranking.native import why_not
+from recallatk.ranking.packing import (
+    LEFT,
+    MOST_COLUMNS,
+    NO_FRAME,
+    RIGHT,
+    SUPERBLOCK,
+    Frame,
+    aligned,
+    choose_frame,
+    extension,
+    pack,
+)
 
 PROJECT = Path(__file__).parent.parent
 needs_native = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -42,16 +56,15 @@ def run_python(code: str, given: str = "") -> subprocess.CompletedProcess[str]:
 
 def kernel(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """The products of (6, d) and (64, d) 8-bit integers, d a multiple of 4, as the C code computes them."""
-    extension = native._extension()
     words = left.shape[1] // 4
     packed_left = np.ascontiguousarray(left.astype(np.int8).reshape(LEFT, words, 4).transpose(1, 0, 2))
-    packed_right = native._aligned(words * 4 * RIGHT, np.uint8).reshape(words, RIGHT, 4)
+    packed_right = aligned(words * 4 * RIGHT, np.uint8).reshape(words, RIGHT, 4)
     packed_right[:] = (right + 128).astype(np.uint8).reshape(RIGHT, words, 4).transpose(1, 0, 2)
     start = 7 * np.arange(LEFT, dtype=np.int32)
-    columns = native._aligned(4 * RIGHT, np.int32)
+    columns = aligned(4 * RIGHT, np.int32)
     columns[:] = -3 * np.arange(RIGHT)
     offset = (-128 * left.sum(axis=1)).astype(np.int32) + start
-    found = np.frombuffer(extension.products(packed_left, packed_right, offset, columns, words), np.int32)
+    found = np.frombuffer(extension().products(packed_left, packed_right, offset, columns, words), np.int32)
     return found.reshape(LEFT, RIGHT) - start[:, None] - columns
 
 
@@ -89,31 +102,59 @@ def test_one_more_column_than_the_widest_is_left_to_numpy():
     assert_same(columns_of(found), expected, "wide")
 
 
-# The bound of the 8-bit screen
+# The bound of the 8-bit screen, and that of 16 bits
+
+NAMES = ["rows", "row", "left", "right", "fine", "weight", "plain", "offset", "head", "tail", "best", "bias"]
+NAMES += ["scale", "most_tail", "longest", "fine_scale", "fine_tail", "step"]
+OF_SUPERBLOCKS = NAMES[12:]
 
 
-def quantised(rows: np.ndarray, centre: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """What `pack` made of grid rows, in the order of its places, read back from both packed forms."""
-    centre = np.zeros(rows.shape[1], np.int32) if centre is None else centre
-    packed = pack(rows, None, centre).buffers
-    n, left, right, offset, _, order, head, tail, scale, most_tail, longest, _, bias = packed
-    exact = (rows[order] - centre).astype(object) @ centre.astype(object)
-    np.testing.assert_allclose(bias[:n], np.array(exact, dtype=float) * 2.0**-52, rtol=0, atol=2.0**-50)
-    words = -(-rows.shape[1] // 4)
+def frame_of(rows: np.ndarray, *, centred: bool = False, turned: bool = False) -> Frame:
+    """A frame whether it pays or not."""
+    d = rows.shape[1]
+    mean = np.rint(rows.mean(axis=0)).astype(np.int32) if centred else NO_FRAME.origin
+    signs = np.random.default_rng(d).choice(np.array([-1, 1], np.float32), d) if turned else NO_FRAME.signs
+    reach = float(np.linalg.norm(rows - rows.mean(axis=0), axis=1).max()) / UNIT
+    return Frame(mean, signs, max(reach, 1e-3))
+
+
+def turned_by_hand(rows: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Signs, and a Hadamard matrix for each power of two from 16 on that the width is made of."""
+    found, start = rows * signs.astype(np.float64), 0
+    for size in (2**k for k in range(20, 3, -1)):
+        if (rows.shape[1] - start) & size:
+            part = slice(start, start + size)
+            found[:, part] = found[:, part] @ scipy.linalg.hadamard(size) / np.sqrt(size)
+            start += size
+    return found
+
+
+def quantised(rows: np.ndarray, frame: Frame = NO_FRAME) -> dict[str, np.ndarray]:
+    """What `pack` made of grid rows, in the order of its places, read back from all packed forms."""
+    packed = pack(rows, None, frame)
+    buffers = dict(zip(NAMES, packed.buffers, strict=True))
+    n, d = packed.n, rows.shape[1]
+    seen = rows[buffers["row"]] - (frame.origin if len(frame.origin) else 0)
+    exact = seen.astype(object) @ frame.origin.astype(object) if len(frame.origin) else np.zeros(n)
+    np.testing.assert_allclose(buffers["bias"][:n], np.array(exact, dtype=float) * 2.0**-52, rtol=0, atol=2.0**-50)
+    words = -(-d // 4)
+    left, right = buffers["left"], buffers["right"]
     signed = left.reshape(-1, words, LEFT, 4).transpose(0, 2, 1, 3).reshape(-1, words * 4).astype(np.int64)
     unsigned = right.reshape(-1, words, RIGHT, 4).transpose(0, 2, 1, 3).reshape(-1, words * 4).astype(np.int64)
     np.testing.assert_array_equal(signed[:n], unsigned[:n] - 128)
-    np.testing.assert_array_equal(offset[:n], -128 * signed[:n].sum(axis=1))
+    np.testing.assert_array_equal(buffers["offset"][:n], -128 * signed[:n].sum(axis=1))
+    fine = buffers["fine"].reshape(n, -1).astype(np.int64)
     block = np.arange(n) // SUPERBLOCK
     return {
-        "rows": rows[order] - centre,
-        "codes": signed[:n, : rows.shape[1]],
-        "padding": signed[:n, rows.shape[1] :],
-        "head": head[:n],
-        "tail": tail[:n],
-        "scale": scale[block],
-        "most_tail": most_tail[block],
-        "longest": longest[block],
+        "rows": seen,
+        "in frame": turned_by_hand(seen, frame.signs) if len(frame.signs) else seen.astype(np.float64),
+        "codes": signed[:n, :d],
+        "fine": fine[:, :d],
+        "padding": np.hstack([signed[:n, d:], fine[:, d:]]),
+        "head": buffers["head"][:n],
+        "tail": buffers["tail"][:n],
+        "bias": buffers["bias"][:n],
+        **{name: buffers[name][block] for name in OF_SUPERBLOCKS},
     }
 
 
@@ -130,17 +171,21 @@ def grid_worlds(rng: np.random.Generator, n: int, d: int) -> dict[str, np.ndarra
     return {**worlds, "a few steps and one long row": tiny}
 
 
+FRAMES = [{}, {"centred": True}, {"turned": True}, {"centred": True, "turned": True}]
+
+
 @needs_native
 @pytest.mark.parametrize("d", [1, 3, 4, 64, 65])
 @pytest.mark.parametrize("centred", [False, True])
 def test_head_tail_and_longest_are_upper_bounds(d, centred):
-    """In whole numbers and fractions: the lengths of s r, of x - s r and of x, with and without a common row."""
+    """In whole numbers and fractions: the lengths of s r, of x - s r and of x, with and without an origin."""
     rng = np.random.default_rng(d)
     for name, rows in grid_worlds(rng, 250, d).items():
-        q = quantised(rows, np.rint(rows.mean(axis=0)).astype(np.int32) if centred else None)
+        q = quantised(rows, frame_of(rows, centred=centred))
+        n = len(q["rows"])
         assert not q["padding"].any(), name
         assert (np.abs(q["codes"]) <= 127).all(), name
-        for place in {0, 1, 100, SUPERBLOCK - 1, SUPERBLOCK, len(rows) - 1}:
+        for place in {k for k in (0, 1, 100, SUPERBLOCK - 1, SUPERBLOCK, n - 1) if k < n}:
             x, codes = q["rows"][place].tolist(), q["codes"][place].tolist()
             s = Fraction(float(q["scale"][place]))
             rest = sum((Fraction(a, UNIT) - s * r) ** 2 for a, r in zip(x, codes, strict=True))
@@ -148,13 +193,36 @@ def test_head_tail_and_longest_are_upper_bounds(d, centred):
             assert rest <= Fraction(float(q["tail"][place])) ** 2, name
             assert Fraction(sum(a * a for a in x), UNIT**2) <= Fraction(float(q["longest"][place])) ** 2, name
             assert q["tail"][place] <= q["most_tail"][place], name
+            close = Fraction(float(q["fine_scale"][place]))
+            rest = sum((Fraction(a, UNIT) - close * f) ** 2 for a, f in zip(x, q["fine"][place].tolist(), strict=True))
+            assert rest <= Fraction(float(q["fine_tail"][place])) ** 2, name
 
 
 @needs_native
-@pytest.mark.parametrize("d", [1, 2, 3, 5, 64, 65, 200, 3000])
-def test_no_pair_is_further_from_its_8_bit_product_than_the_bound(d):
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("d", [15, 16, 31, 64, 100, 513])
+def test_what_rounding_leaves_over_is_within_the_tails(d, frame):
     rng = np.random.default_rng(d)
-    worlds = {name: quantised(rows) for name, rows in grid_worlds(rng, 120 if d > 200 else 200, d).items()}
+    for name, rows in grid_worlds(rng, 250, d).items():
+        q = quantised(rows, frame_of(rows, **frame))
+        in_frame = q["in frame"] / UNIT
+        rest = np.linalg.norm(in_frame - q["scale"][:, None] * q["codes"], axis=1)
+        close = np.linalg.norm(in_frame - q["fine_scale"][:, None] * q["fine"], axis=1)
+        assert (rest <= q["tail"] + 1e-14).all(), name  # this check rounds too
+        assert (close <= q["fine_tail"] + 1e-14).all(), name
+        assert (rest >= 0.9 * q["tail"] - 1e-6).all(), name  # and they are no wider than they have to be
+        assert ((q["fine"] ** 2).sum(axis=1) < 2**31).all(), name  # so no sum of products overflows
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("d", "frame"), [*((d, {}) for d in (1, 2, 3, 5, 64, 65, 200, 3000)), *itertools.product((3, 65, 200), FRAMES[1:])]
+)
+def test_no_pair_is_further_from_its_product_than_the_bound(d, frame):
+    rng = np.random.default_rng(d)
+    grids = grid_worlds(rng, 120 if d > 200 else 200, d)
+    shared = frame_of(grids["clusters"], **frame)
+    worlds = {name: quantised(rows, shared) for name, rows in grids.items()}
     tightest = 0.0
     names = [*worlds]
     pairs = [(a, b) for a in names for b in (a, "one-sided")] + list(itertools.pairwise([*names, names[0]]))
@@ -168,9 +236,27 @@ def test_no_pair_is_further_from_its_8_bit_product_than_the_bound(d):
         # This check rounds too, by less than four roundings of its terms.
         slack = 2.0**-51 * (np.abs(exact) + np.abs(screened))
         assert (gap <= bound + slack).all(), (left_name, right_name)
-        tightest = max(tightest, float((gap / bound).max()))
+        tightest = max(tightest, float((gap / np.maximum(bound, 1e-9)).max()))
+        fine = (
+            x["fine_scale"][:, None] * y["fine_scale"] * (x["fine"].astype(np.float64) @ y["fine"].T.astype(np.float64))
+        )
+        head = (x["longest"] + x["fine_tail"])[:, None]
+        bound = head * y["fine_tail"] + x["fine_tail"][:, None] * y["longest"]
+        assert (np.abs(exact - fine) <= bound + slack).all(), (left_name, right_name)
     # The worlds are hard enough to come near to the bound: a bound that is too small would be found.
-    assert tightest > (0.9 if d >= 64 else 0.3)
+    assert frame or tightest > (0.9 if d >= 64 else 0.3)
+
+
+@needs_native
+@pytest.mark.parametrize("frame", FRAMES[1::2])
+def test_biases_stay_below_2_to_the_28_steps(frame):
+    """However short and however long the rows are: two of them and a product have to fit 32 bits."""
+    rng = np.random.default_rng(3)
+    for spread, d in itertools.product((1e-7, 1e-4, 0.1, 10.0), (3, 64, 500)):
+        rows = to_grid(rng.normal(size=d) + spread * rng.normal(size=(400, d)) * rng.lognormal(0, 2, (400, 1)))[0].rows
+        q = quantised(rows, dataclasses.replace(frame_of(rows, **frame), reach=choose_frame(rows[:50]).reach))
+        assert np.abs(q["bias"]).max() <= q["scale"].min() ** 2 * 2**28
+        assert (np.abs(q["bias"])[:, None] <= q["scale"][:, None] * q["scale"] * 2**28).all()
 
 
 @needs_native
@@ -185,6 +271,66 @@ def test_pack_keeps_the_bound_when_rows_share_the_scale_of_a_far_longer_one():
     assert (q["tail"][small] >= lengths[small]).all()
 
 
+WITHOUT_ERROR = {
+    "signs": lambda rng, n, d: np.where(rng.random((n, d)) < 0.5, -1, 1),
+    "three ones": lambda rng, n, d: (rng.permuted(np.tile(np.arange(d), (n, 1)), axis=1) < 3).astype(int),
+    "one one": lambda rng, n, d: np.eye(d)[rng.integers(0, d, n)],
+}
+
+
+@needs_native
+@pytest.mark.parametrize("name", WITHOUT_ERROR)
+def test_rows_of_one_size_have_no_error_at_all(name):
+    rng = np.random.default_rng(5)
+    for d in (5, 64, 128, 300):
+        rows = to_grid(WITHOUT_ERROR[name](rng, 500, d))[0].rows
+        q = quantised(rows)
+        assert (q["step"] > 0).all()
+        np.testing.assert_array_equal(q["step"][:, None].astype(np.int64) * q["codes"], q["rows"])
+        np.testing.assert_array_equal(q["scale"], q["step"] / UNIT)
+        assert not q["most_tail"].any()
+
+
+@needs_native
+def test_8_bit_rows_from_elsewhere_have_no_error_at_all():
+    rows = np.random.default_rng(6).integers(-90, 91, (500, 40))
+    q = quantised(to_grid(rows, similarity="dot")[0].rows)
+    assert (q["step"] > 0).all()
+    np.testing.assert_array_equal(q["step"][:, None].astype(np.int64) * q["codes"], q["rows"])
+
+
+@needs_native
+def test_one_row_of_another_kind_takes_the_step_from_its_superblock():
+    rows = to_grid(np.where(np.random.default_rng(7).random((150, 64)) < 0.5, -1, 1))[0].rows.copy()
+    rows[70, 3] += 1
+    assert not quantised(rows)["step"].any()
+
+
+def test_frames_are_chosen_where_they_pay():
+    rng = np.random.default_rng(8)
+    normal = rng.normal(size=(500, 96))
+    spiky = normal * np.where(np.arange(96) < 3, 30.0, 1.0)
+    for rows, origin, turned in (
+        (normal, False, False),
+        (normal + 3, True, False),
+        (spiky, False, True),
+        (spiky + 30, True, True),
+        (np.sign(normal), False, False),
+    ):
+        frame = choose_frame(to_grid(rows)[0].rows)
+        assert (len(frame.origin) > 0, len(frame.signs) > 0) == (origin, turned)
+
+
+@needs_native
+@pytest.mark.parametrize("d", [16, 50, 100, 257])
+def test_rows_with_a_few_wide_columns_are_turned_and_count_the_same(d):
+    rng = np.random.default_rng(d)
+    rows = clusters(rng, 450, d) * np.where(np.arange(d) < 3, 25.0, 1.0)
+    for it in (world(rng, rows, n_labels=60), world(rng, rows, 100, n_labels=60, similarity="dot")):
+        assert d < RIGHT or len(choose_frame(it.gallery.rows).signs)
+        assert_same(columns_of(rank(it.query, it.gallery, it.relevance, backend="native")), truth_of(it), f"{d}")
+
+
 @needs_native
 def test_pairs_are_multiplied_exactly_at_every_width():
     rng = np.random.default_rng(2)
@@ -192,7 +338,7 @@ def test_pairs_are_multiplied_exactly_at_every_width():
         grid = to_grid(rng.normal(size=(20, d)))[0].rows
         owners, rows = (rng.integers(0, 20, 50) for _ in range(2))
         found = np.empty(50)
-        native._extension().pair_products(grid, grid, owners, rows, d, found)
+        extension().pair_products(grid, grid, owners, rows, d, found)
         expected = (grid[owners].astype(np.int64) * grid[rows].astype(np.int64)).sum(axis=1)
         assert found.astype(np.int64).tolist() == expected.tolist()
 
@@ -201,30 +347,44 @@ def test_pairs_are_multiplied_exactly_at_every_width():
 
 SETUP = """
 import numpy as np
-from recallatk.ranking import native, to_grid
-extension = native._extension()
+from recallatk.ranking import native, packing, to_grid
+extension = packing.extension()
 rng = np.random.default_rng(0)
 n, d = 400, 10
-words = 3
 grid = to_grid(rng.normal(size=(n, d)))[0].rows
-q = native.pack(grid, np.zeros(n), np.zeros(d, np.int32)).buffers
-counts = [np.zeros(n, np.int64) for _ in range(4)]
-def count(query=q, gallery=q, words=words, d=d, span=(0, 3, 0, 3), symmetric=True, counts=counts):
-    extension.count(query, gallery, words, d, 1, 2.0**52, 0.0, *span, symmetric, *counts)
+p = packing.pack(grid, np.zeros(n), packing.NO_FRAME)
+q = p.buffers
+def counts():
+    return np.zeros((4, p.superblocks * 192), np.int64)
+def count(query=q, n=n, gallery=q, m=n, rows=counts(), columns=counts(), d=d, span=(0, 3), triangle=True, both=True):
+    extension.count(query, n, gallery, m, rows, columns, d, 1, 0.0, *span, triangle, both)
 def swap(buffers, at, value):
     return (*buffers[:at], value, *buffers[at + 1:])
-def pack(rows=np.zeros((192, d), np.float32), d=d, words=words, first=0, scale=np.ones(1), places=192, **other):
-    sizes = {"left": np.zeros(places * words * 4, np.int8), "right": np.zeros(places * words * 4, np.uint8),
-             "offset": np.zeros(places, np.int32), "head": np.zeros(places), "tail": np.zeros(places)} | other
-    extension.pack(rows, d, words, first, scale, 0.0, *sizes.values())
+rows = np.arange(n)
+none = np.empty(0, np.int32)
+measures = (grid, rows, none, none, np.zeros(n), np.zeros(n), np.zeros(n, np.int32), np.zeros(n, np.int32))
+def measure(buffers=measures, first=0, last=n, d=d):
+    extension.measure(buffers, first, last, d)
+def packed(places=576, d=d, right=True):
+    left = np.zeros(places * 12, np.int8)
+    sides = (left, np.zeros(places * 12 * right, np.uint8), np.zeros(places * 32, np.int16), np.zeros(places, np.int32))
+    return (*measures[:4], np.ones(3), np.ones(3), np.zeros(3), np.ones(places), *sides, *np.zeros((4, places)))
+def pack(buffers=packed(), first=0, last=n, d=d):
+    extension.pack(buffers, first, last, d)
 def pairs(x=grid, y=grid, owners=np.arange(5), rows=np.arange(5), d=d, out=np.zeros(5)):
     extension.pair_products(x, y, owners, rows, d, out)
 def products(left=6 * 12, right=64 * 12, init=24, words=3, shift=0):
-    aligned = native._aligned(right + 64, np.uint8)[shift : shift + right]
-    columns = native._aligned(4 * 64, np.int32)
+    aligned = packing.aligned(right + 64, np.uint8)[shift : shift + right]
+    columns = packing.aligned(4 * 64, np.int32)
     extension.products(np.zeros(left, np.int8), aligned, np.zeros(init, np.uint8), columns, words)
 big = 10**7
+short = np.zeros(1, np.uint8)
+far = np.full(n, 10**9)
 """
+
+MEASURED = ["grid", "rows", "origin", "signs", "largest", "length", "common", "smallest"]
+PACKED = [*MEASURED[:4], "scale", "fine_scale", "step", "length", "left", "right", "fine"]
+PACKED += ["offset", "head", "tail", "fine_tail", "bias"]
 
 WRONG_CALLS = {
     "products: a short left side": "products(left=71)",
@@ -234,17 +394,27 @@ WRONG_CALLS = {
     "products: negative words": "products(words=-1)",
     "products: more words than there are": "products(words=2**61)",
     "products: a right side that is not aligned": "products(shift=1)",
-    "pack: no columns": "pack(d=0)",
-    "pack: negative columns": "pack(d=-1)",
-    "pack: fewer words than columns": "pack(words=1)",
-    "pack: a first place below zero": f"pack(first=-{10**9})",
-    "pack: a first place beyond the end": f"pack(first={10**9})",
-    "pack: too few scales": f"pack(rows=np.zeros(({10**6}, d), np.float32), places={10**6})",
-    "pack: a short left side": "pack(left=np.zeros(1, np.int8))",
-    "pack: a short right side": "pack(right=np.zeros(1, np.uint8))",
-    "pack: short offsets": "pack(offset=np.zeros(1, np.int32))",
-    "pack: short heads": "pack(head=np.zeros(1))",
-    "pack: short tails": "pack(tail=np.zeros(1))",
+    **{
+        f"{name}: {what}": f"{name}({how})"
+        for name in ("measure", "pack")
+        for what, how in (
+            ("no tuple of buffers", "buffers=[1, 2, 3]"),
+            ("too few buffers", "buffers=measures[:5]"),
+            ("no columns", "d=0"),
+            ("negative columns", "d=-1"),
+            ("wider rows than there are", "d=10**9"),
+            ("a first row below zero", "first=-(10**9)"),
+            ("a last row before the first", "first=5, last=2"),
+            ("rows beyond the end", "last=10**9"),
+        )
+    },
+    **{f"measure: short {what}": f"measure(swap(measures, {at}, short))" for at, what in enumerate(MEASURED)},
+    **{f"pack: short {what}": f"pack(swap(packed(), {at}, short))" for at, what in enumerate(PACKED)},
+    "measure: a row that is not there": "measure(swap(measures, 1, far))",
+    "measure: a negative row": "measure(swap(measures, 1, -far))",
+    "measure: a result that cannot be written": "measure(swap(measures, 4, bytes(8 * n)))",
+    "pack: a row that is not there": "pack(swap(packed(), 1, far))",
+    "pack: a result that cannot be written": "pack(swap(packed(), 8, bytes(576 * 12)))",
     "pairs: a query row that is not there": "pairs(owners=np.full(5, 10**9))",
     "pairs: a negative query row": "pairs(owners=np.full(5, -10**9))",
     "pairs: a gallery row that is not there": "pairs(rows=np.full(5, 10**9))",
@@ -252,28 +422,36 @@ WRONG_CALLS = {
     "pairs: a short result": "pairs(out=np.zeros(1))",
     "pairs: wider rows than there are": "pairs(d=10**9)",
     "count: no tuple of buffers": "count(query=[1, 2, 3])",
-    "count: more rows than packed": "count(query=(big, *q[1:]))",
-    "count: negative rows": "count(query=(-5, *q[1:]))",
+    "count: more rows than packed": "count(n=big, m=big)",
+    "count: negative rows": "count(n=-5, m=-5)",
     **{
-        f"count: a short {what}": f"count(query=swap(q, {at}, np.zeros(1, np.uint8)))"
-        for at, what in enumerate(
-            ("left side", "right side", "offset", "grid", "order", "head", "tail", "scale", "most_tail", "longest"), 1
-        )
+        f"count: short {what}": f"count(query=swap(q, {at}, short), gallery=swap(q, {at}, short))"
+        for at, what in enumerate(NAMES)
     },
-    "count: short best positives": "count(query=swap(q, 11, np.zeros(1, np.uint8)))",
-    "count: more words than packed": "count(words=10**6)",
-    "count: no words": "count(words=0)",
+    "count: a row that is not there": "count(gallery=swap(q, 1, far), triangle=False)",
     "count: wider rows than there are": "count(d=10**6)",
-    "count: superblocks beyond the end": "count(span=(0, 3, 0, 10**6))",
-    "count: queries beyond the end": "count(span=(10**6, 10**6 + 3, 0, 3))",
-    "count: superblocks below zero": "count(span=(-5, 2, 0, 3))",
-    "count: a gallery from below zero": "count(span=(0, 3, -10**6, 3), symmetric=False)",
-    "count: more superblocks at once than it has room for": "count(span=(0, 9, 0, 3))",
-    "count: short counts": "count(counts=[np.zeros(1, np.int64)] * 4)",
+    "count: no columns": "count(d=0)",
+    "count: queries beyond the end": "count(span=(10**6, 10**6 + 3))",
+    "count: superblocks below zero": "count(span=(-5, 2))",
+    "count: an end before the start": "count(span=(2, 1))",
+    "count: more superblocks at once than it has room for": "count(span=(0, 9))",
+    "count: a triangle of two sets": "count(gallery=swap(q, 3, q[3].copy()))",
+    "count: a triangle that is not square": "count(m=300)",
+    "count: short counts": "count(rows=np.zeros(1, np.int64))",
+    "count: short counts of the columns": "count(columns=np.zeros(1, np.int64))",
 }
 
 
-RIGHT_CALLS = ["products()", "pack()", "pairs()", "count()", "count(symmetric=False)"]
+RIGHT_CALLS = [
+    "products()",
+    "measure()",
+    "pack()",
+    "pack(packed(right=False))",
+    "pairs()",
+    "count()",
+    "count(triangle=False)",
+    "count(triangle=False, both=False, columns=np.zeros(1, np.int64))",
+]
 
 IN_CHILDREN = """
 import json, os, sys
@@ -362,7 +540,7 @@ def test_asking_for_native_without_the_extension_is_one_clear_line():
 @pytest.mark.parametrize("fault", ["saturates at 16 bits", "loses the offset", "is off by one"])
 def test_a_kernel_that_computes_wrongly_is_never_used(fault, monkeypatch):
     """The self-test against kernels that do what processors and compilers have been seen to do."""
-    real = native._extension()
+    real = extension()
 
     class Faulty:
         supported = staticmethod(real.supported)
@@ -380,7 +558,7 @@ def test_a_kernel_that_computes_wrongly_is_never_used(fault, monkeypatch):
             pairs = np.clip(np.einsum("lpk,rpk->lrp", a, b), -(2**15), 2**15 - 1)
             return (pairs.sum(axis=2) + offset[:, None]).astype(np.int32).tobytes()
 
-    monkeypatch.setattr(native, "_extension", lambda: Faulty)
+    monkeypatch.setattr(native, "extension", lambda: Faulty)
     why_not.cache_clear()
     try:
         assert why_not() == "the kernel failed its self-test on this machine"
@@ -392,7 +570,7 @@ def test_a_kernel_that_computes_wrongly_is_never_used(fault, monkeypatch):
 def test_a_build_without_a_compiler_succeeds(tmp_path):
     ranking = Path("src", "recallatk", "ranking")
     (tmp_path / ranking).mkdir(parents=True)
-    for name in ("setup.py", ranking / "_native.c"):
+    for name in ("setup.py", *(path.relative_to(PROJECT) for path in (PROJECT / ranking).glob("_*.[ch]"))):
         shutil.copy(PROJECT / name, tmp_path / name)
     done = subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],

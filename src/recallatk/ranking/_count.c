@@ -1,5 +1,5 @@
-/* Counting gallery rows above, level with and near the best positive of every query: 8-bit products decide what they can
-   prove; what they leave open is looked at in 16 bits, and then exactly.
+/* Counting gallery rows above, level with and near the best positive of every query: 8-bit products decide what they
+   can prove; what they leave open is looked at in 16 bits, and then exactly.
 
    A row x in its frame is s r + e, with r of 8-bit integers and s the scale of its superblock. The integer product A of
    two such rows is exact, and | <x, y> - s_x s_y A | <= |s_x r_x| |e_y| + |e_x| |y|. */
@@ -123,7 +123,7 @@ static inline void add(const counts_t *counts, int64_t place, double gap, double
 
 /* Where two superblocks are so alike that their bound is narrower than a near-tie, the 8-bit product says more than the
    thresholds asked of it. Returns whether it does here. */
-static __attribute__((noinline)) int decide_alike(const task_t *t, const side_t *q, const side_t *g, const counts_t *counts, const pair_t *pair) {
+static int decide_alike(const task_t *t, const side_t *q, const side_t *g, const counts_t *counts, const pair_t *pair) {
   const int64_t block = pair->place / SUPERBLOCK, other = pair->other / SUPERBLOCK;
   const double near = t->near_steps / STEPS, unit = q->scale[block] * g->scale[other];
   const double bound = error_bound(q, g, pair->place, other) + 2 * unit;
@@ -171,8 +171,9 @@ static void decide_exactly(task_t *t, queue_t *left_over) {
 
 /* Look at the pairs of a row (or column) of a tile that its thresholds left open; without any error the 8-bit product
    is exact. */
-TARGET static inline __attribute__((always_inline)) void look_closer(const task_t *t, queue_t *open, const side_t *q, const side_t *g, const counts_t *counts,
-                        pair_t pair) {
+TARGET static inline __attribute__((always_inline)) void look_closer(queue_t *open, const task_t *t, const side_t *q,
+                                                                     const side_t *g, const counts_t *counts,
+                                                                     pair_t pair) {
   const double unit = q->step[pair.place / SUPERBLOCK] * g->step[pair.other / SUPERBLOCK];
   if (unit > 0)
     add(counts, pair.place, (double)pair.product * unit - q->best[pair.place] * STEPS, t->near_steps,
@@ -239,7 +240,7 @@ TARGET static void count_panel(task_t *t, int64_t left, int64_t right, const thr
       }
       for (; open; open &= open - 1) {
         const int c = __builtin_ctzll(open);
-        look_closer(t, waiting, q, g, &t->rows, (pair_t){place, other + c, out[r * RIGHT + c], 0});
+        look_closer(waiting, t, q, g, &t->rows, (pair_t){place, other + c, out[r * RIGHT + c], 0});
       }
     }
     if (!counted) continue;
@@ -250,7 +251,7 @@ TARGET static void count_panel(task_t *t, int64_t left, int64_t right, const thr
       if (level) add_to_columns(counted->level, level, q->weight[place]);
       for (open &= ~sure & ~level; open; open &= open - 1) {
         const int c = __builtin_ctzll(open);
-        look_closer(t, waiting, g, q, &t->columns, (pair_t){other + c, place, out[r * RIGHT + c], 1});
+        look_closer(waiting, t, g, q, &t->columns, (pair_t){other + c, place, out[r * RIGHT + c], 1});
       }
     }
   }

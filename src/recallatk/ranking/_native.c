@@ -161,7 +161,8 @@ static PyObject *pack(PyObject *self, PyObject *args) {
     const int64_t blocks = superblocks_of(to), places = blocks * SUPERBLOCK, words = words_of(d);
     for (int i = SCALE; i < LENGTH; i++) fits = fits && holds(&b[i], blocks, 8, 8);
     for (int i = HEAD; i < BUFFERS; i++) fits = fits && holds(&b[i], to, 8, 8);
-    fits = fits && holds(&b[LENGTH], to, 8, 8) && holds(&b[OFFSET], to, 4, 4) && holds(&b[FINE], to, fine_width(d) * 2, 2) &&
+    fits = fits && holds(&b[LENGTH], to, 8, 8) && holds(&b[OFFSET], to, 4, 4) &&
+           holds(&b[FINE], to, fine_width(d) * 2, 2) &&
            (!b[SIDE_LEFT].len || holds(&b[SIDE_LEFT], places, words * 4, 4)) &&
            (!b[SIDE_RIGHT].len || holds(&b[SIDE_RIGHT], places, words * 4, 4));
   }
@@ -183,15 +184,16 @@ static PyObject *pack(PyObject *self, PyObject *args) {
 
 /* ---- counting ---- */
 
-enum { GRID, ROW, SIDE_LEFT, SIDE_RIGHT, FINE, WEIGHT, PLAIN, OFFSET, /* then doubles: of each place, of each superblock */
-       HEAD, TAIL, BEST, BIAS, SCALE, MOST_TAIL, LONGEST, FINE_SCALE, FINE_TAIL, STEP, BUFFERS };
+/* The buffers of a side: doubles from HEAD on, of each superblock from SCALE on. */
+enum { GRID, ROW, SIDE_LEFT, SIDE_RIGHT, FINE, WEIGHT, PLAIN, OFFSET };
+enum { HEAD = OFFSET + 1, TAIL, BEST, BIAS, SCALE, MOST_TAIL, LONGEST, FINE_SCALE, FINE_TAIL, STEP, BUFFERS };
 
 /* Whether the buffers of a side are as long as its rows and their width want; sets the side. */
 static int read_side(const Py_buffer *b, int64_t n, int64_t d, int needs_left, int needs_right, side_t *side) {
   if (d < 1 || d > INT32_MAX || n < 0 || n > INT64_MAX / 8 / (d + 64)) return 0;
   const int64_t blocks = superblocks_of(n), places = blocks * SUPERBLOCK, row = words_of(d) * 4;
-  if ((needs_left && !holds(&b[SIDE_LEFT], places, row, 4)) || (needs_right && !holds(&b[SIDE_RIGHT], places, row, 64)) ||
-      !holds(&b[GRID], 0, 4, 4) || !all_within(&b[ROW], 0, n, b[GRID].len / 4 / d) ||
+  if ((needs_left && !holds(&b[SIDE_LEFT], places, row, 4)) ||
+      (needs_right && !holds(&b[SIDE_RIGHT], places, row, 64)) || !holds(&b[GRID], 0, 4, 4) || !all_within(&b[ROW], 0, n, b[GRID].len / 4 / d) ||
       !holds(&b[FINE], n, fine_width(d) * 2, 2) || !holds(&b[WEIGHT], places, 4, 4) ||
       !holds(&b[PLAIN], places / RIGHT, 1, 1) || !holds(&b[OFFSET], places, 4, 4))
     return 0;
@@ -220,8 +222,8 @@ static PyObject *count(PyObject *self, PyObject *args) {
   Py_ssize_t n, m, d, from, to;
   Py_buffer rows, columns, left[BUFFERS], right[BUFFERS];
   task_t t;
-  if (!PyArg_ParseTuple(args, "OnOnw*w*nddnnpp", &query, &n, &gallery, &m, &rows, &columns, &d, &t.near_steps, &t.origin,
-                        &from, &to, &t.triangle, &t.both))
+  if (!PyArg_ParseTuple(args, "OnOnw*w*nddnnpp", &query, &n, &gallery, &m, &rows, &columns, &d, &t.near_steps,
+                        &t.origin, &from, &to, &t.triangle, &t.both))
     return NULL;
   PyObject *result = NULL;
   if (take(query, left, BUFFERS, 0)) {

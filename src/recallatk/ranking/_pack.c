@@ -46,7 +46,8 @@ TARGET static void turn(float *v, const frame_t *frame) {
     if (!((frame->d - start) & size)) continue;
     transform(v + start, size);
     const __m512 factor = _mm512_set1_ps((float)(1 / sqrt((double)size)));
-    for (int64_t i = start; i < start + size; i += 16) _mm512_store_ps(v + i, _mm512_mul_ps(_mm512_load_ps(v + i), factor));
+    for (int64_t i = start; i < start + size; i += 16)
+      _mm512_store_ps(v + i, _mm512_mul_ps(_mm512_load_ps(v + i), factor));
     start += size;
   }
 }

@@ -87,7 +87,7 @@ def choose_frame(rows: GridRows) -> Frame:
     of 8 bits is a share of what is left. A row with a few large coordinates is coarse in all the others; turned, it has
     coordinates like normal random numbers. Rows of a few distinct values lose by either.
     """
-    sample = rows[:: max(1, len(rows) // SAMPLE)] * 2.0**-26
+    sample = rows[:: max(1, len(rows) // SAMPLE)].astype(np.float64) * 2.0**-26
     d = rows.shape[1]
     mean = np.rint(sample.mean(axis=0) * 2.0**26)
     plain, centred = (_rounding_error(part) for part in (sample, sample - mean * 2.0**-26))
@@ -172,8 +172,7 @@ def pack(
 
     largest, length = np.empty(n), np.zeros(places)
     common, smallest = np.zeros(n, np.int32), np.zeros(n, np.int32)
-    seen = (rows, equal.first, frame.origin, frame.signs)
-    measured = (*seen, largest, length, common, smallest)
+    measured = (rows, equal.first, frame.origin, frame.signs, largest, length, common, smallest)
     in_parallel(threads, lambda start: native.measure(measured, start, min(start + ROWS_A_TASK, n), d), tasks)
     order = np.argsort(largest, kind="stable")
     row = equal.first[order]
@@ -191,8 +190,8 @@ def pack(
     fine = aligned(n * width * 2, np.int16)
     offset = np.zeros(places, np.int32)
     head, tail, fine_tail, bias = (np.zeros(places) for _ in range(4))
-    packed = (*seen[:1], row, *seen[2:], scale, fine_scale, step, length, left_rows, right_rows, fine, offset)
-    packed = (*packed, head, tail, fine_tail, bias)
+    sides = (left_rows, right_rows, fine, offset, head, tail, fine_tail, bias)
+    packed = (rows, row, frame.origin, frame.signs, scale, fine_scale, step, length, *sides)
     in_parallel(threads, lambda start: native.pack(packed, start, min(start + ROWS_A_TASK, n), d), tasks)
 
     weight = np.ones(places, np.int32)
@@ -202,9 +201,9 @@ def pack(
     sorted_best = np.full(places, np.inf)
     if best is not None:
         sorted_best[:n] = best[row] / STEPS
-    buffers = (rows, row, left_rows, right_rows, fine, weight, plain, offset, head, tail, sorted_best, bias)
-    buffers = (*buffers, scale, most_tail, longest, fine_scale, most_fine_tail, step)
-    return Packed(equal, order, frame, d, buffers)
+    of_places = (rows, row, left_rows, right_rows, fine, weight, plain, offset, head, tail, sorted_best, bias)
+    of_superblocks = (scale, most_tail, longest, fine_scale, most_fine_tail, step)
+    return Packed(equal, order, frame, d, (*of_places, *of_superblocks))
 
 
 def _steps(common: GridRows, smallest: GridRows, starts: npt.NDArray[np.int64]) -> Similarities:
