@@ -17,7 +17,7 @@ help: ## List the targets
 
 setup: $(STAMP) ## Create .venv with everything that demo, test and check need
 
-$(STAMP): pyproject.toml setup.py ci/constraints.txt src/recallatk/ranking/_native.c
+$(STAMP): pyproject.toml setup.py ci/constraints.txt $(wildcard src/recallatk/ranking/_*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "recallatk needs Python 3.11 or newer: make setup PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[dev]'

@@ -193,7 +193,8 @@ static int read_side(const Py_buffer *b, int64_t n, int64_t d, int needs_left, i
   if (d < 1 || d > INT32_MAX || n < 0 || n > INT64_MAX / 8 / (d + 64)) return 0;
   const int64_t blocks = superblocks_of(n), places = blocks * SUPERBLOCK, row = words_of(d) * 4;
   if ((needs_left && !holds(&b[SIDE_LEFT], places, row, 4)) ||
-      (needs_right && !holds(&b[SIDE_RIGHT], places, row, 64)) || !holds(&b[GRID], 0, 4, 4) || !all_within(&b[ROW], 0, n, b[GRID].len / 4 / d) ||
+      (needs_right && !holds(&b[SIDE_RIGHT], places, row, 64)) || !holds(&b[GRID], 0, 4, 4) ||
+      !all_within(&b[ROW], 0, n, b[GRID].len / 4 / d) ||
       !holds(&b[FINE], n, fine_width(d) * 2, 2) || !holds(&b[WEIGHT], places, 4, 4) ||
       !holds(&b[PLAIN], places / RIGHT, 1, 1) || !holds(&b[OFFSET], places, 4, 4))
     return 0;
