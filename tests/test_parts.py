@@ -98,7 +98,7 @@ def test_rows_that_do_not_fit_are_never_in_memory_together(monkeypatch):
     assert_same(blocks, columns_of(rank(grid.load(), grid.load(), relevance, backend="reference")), "in parts")
     sizes = [of.stop - of.start if isinstance(of, slice) else len(of) for of in asked[:-2]]
     assert len(sizes) > 10
-    assert max(sizes) * bytes_a_row(40) <= memory // 4 + 64 * bytes_a_row(40)
+    assert max(sizes) * bytes_a_row(40) <= memory // 8 + 64 * bytes_a_row(40)
 
 
 def in_shards(query, gallery, protocol, starts, backend):

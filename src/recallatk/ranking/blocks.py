@@ -34,7 +34,7 @@ class Block:
     def within(cls, memory: int, dim: int) -> Block:
         """The largest block, up to the default size, whose working memory stays within `memory` bytes.
 
-        Parts of both sets get at most half of it, judged pairs and the tile a quarter each.
+        Judged pairs get at most half of it, parts of both sets and the tile a quarter each.
 
         Raises:
             RecallatkError: not even the smallest block does.
@@ -43,8 +43,8 @@ class Block:
         if least.bytes(dim) > memory:
             raise RecallatkError(f"memory={memory} bytes is too little to rank with; give at least {least.bytes(dim)}")
         rest = memory - least.bytes(dim)
-        pairs = min(cls.pairs, least.pairs + rest // 4 // BYTES_A_PAIR)
-        part = least.part + rest // 2 // (2 * bytes_a_row(dim))
+        pairs = min(cls.pairs, least.pairs + rest // 2 // BYTES_A_PAIR)
+        part = least.part + rest // 4 // (2 * bytes_a_row(dim))
         block = cls(pairs=pairs, part=part)
         while block.bytes(dim) > memory and block.queries > least.queries:
             queries, gallery = max(block.queries // 2, least.queries), max(block.gallery // 2, least.gallery)
