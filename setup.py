@@ -11,7 +11,14 @@ setup(
             extra_compile_args=["-O3", "-std=gnu11", "-fvisibility=hidden"],
             py_limited_api=True,
             optional=True,
-        )
+        ),
+        Extension(
+            "recallatk.ranking._levels",
+            ["src/recallatk/ranking/_levels.c"],
+            extra_compile_args=["-O3", "-std=gnu11"],
+            py_limited_api=True,
+            optional=True,
+        ),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recallatk.ranking.all_levels import rank_all
+from recallatk.ranking.bins import add_tiles_in_c, add_tiles_in_numpy, bins_in_c
 from recallatk.ranking.blocks import Block
 from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
 from recallatk.ranking.grid import Grid, GridRows
@@ -26,7 +28,6 @@ from recallatk.ranking.packing import (
 )
 from recallatk.ranking.passes import LevelCounts, rank_first
 from recallatk.ranking.products import PairProducts
-from recallatk.ranking.screen import rank_all
 from recallatk.ranking.screen import rank_blocks as rank_by_numpy
 from recallatk.relevance import Relevance
 from recallatk.types import RecallatkError, Similarity
@@ -90,7 +91,10 @@ def rank_blocks(
         return
     size = block or Block.within(memory, d)
     if depth == "all":
-        yield from rank_all(query, gallery, relevance, pair_products, size=size, limit=limit)
+        add_tiles = add_tiles_in_c if bins_in_c() else add_tiles_in_numpy
+        yield from rank_all(
+            query, gallery, relevance, pair_products, add_tiles, size=size, limit=limit, threads=threads
+        )
     else:
         yield from rank_first(query, gallery, relevance, count_levels, pair_products, size=size, threads=threads)
 

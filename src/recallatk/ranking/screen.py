@@ -6,18 +6,16 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from recallatk.ranking.bins import MOST_QUERIES, Bins
-from recallatk.ranking.blocks import Block, query_blocks, slices
-from recallatk.ranking.counting import LevelSet, find_levels, levels_within, make_ranking, pairs_by_row
+from recallatk.ranking.all_levels import rank_all
+from recallatk.ranking.bins import add_tiles_in_numpy
+from recallatk.ranking.blocks import Block, slices
 from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
 from recallatk.ranking.equal_rows import group_equal_rows
-from recallatk.ranking.grid import Grid, GridRows, LoadedGrid, load_both
+from recallatk.ranking.grid import Grid, GridRows
 from recallatk.ranking.passes import LevelCounts, rank_first
 from recallatk.ranking.products import (
     Float32,
-    MakeProducts,
     PairProducts,
     exact_products,
     float32_rows,
@@ -25,9 +23,7 @@ from recallatk.ranking.products import (
     round_up,
 )
 from recallatk.ranking.reference import rank_blocks as rank_by_reference
-from recallatk.relevance import Judgements, Relevance
-
-FIRST_TILE = 256
+from recallatk.relevance import Relevance
 
 PLACES_A_CHUNK = 2**18
 """Pairs that are decided together where the screen cannot."""
@@ -55,7 +51,9 @@ def rank_blocks(
         return
     size = block or Block.within(memory, query.dim)
     if depth == "all":
-        yield from rank_all(query, gallery, relevance, exact_products, size=size, limit=limit)
+        yield from rank_all(
+            query, gallery, relevance, exact_products, add_tiles_in_numpy, size=size, limit=limit, threads=threads
+        )
     else:
         yield from rank_first(query, gallery, relevance, count_levels, exact_products, size=size, threads=threads)
 
@@ -87,89 +85,6 @@ def count_levels(
     for tile in screen.tiles(size):
         tile.count()
     return own.counts.take(equal.group), None if other_best is None else other.counts.take(other_equal.group)
-
-
-def rank_all(
-    query: Grid, gallery: Grid, relevance: Relevance, make_products: MakeProducts, *, size: Block, limit: Counts | None
-) -> Iterator[Ranking]:
-    """Depth "all" block by block, with these exact products of pairs."""
-    size = dataclasses.replace(size, queries=min(size.queries, MOST_QUERIES))
-    own, other = load_both(query, gallery)
-    rows = Rows.of(own, other)
-    products = make_products(own.rows, other.rows, gallery.similarity)
-    for queries in query_blocks(relevance.pairs, size):
-        within = None if limit is None else limit[queries]
-        yield _rank_block(rows, queries, relevance.judge(queries), products, gallery, size.gallery, within)
-
-
-def _rank_block(
-    rows: Rows,
-    queries: slice,
-    judged: Judgements,
-    products: PairProducts,
-    gallery: Grid,
-    tile: int,
-    limit: Counts | None,
-) -> Ranking:
-    """Every product that may reach a level is binned between the levels."""
-    n, first = queries.stop - queries.start, queries.start
-    similarity = products(judged.positive_queries + first, judged.positive_rows)
-    levels = find_levels(n, judged, similarity, depth="all")
-    bins = Bins.of(levels.starts, levels.similarity, gallery.near)
-    low = _lowest(levels, np.ones(len(levels.similarity), np.bool_), gallery.near, rows.error)
-    no_negatives = pairs_by_row(judged)
-    steps = 2.0**52
-    for start, stop in _growing_tiles(len(gallery.rows), tile if limit is None else FIRST_TILE, tile):
-        product = rows.query[queries] @ rows.gallery[start:stop].T
-        begin, end = np.searchsorted(no_negatives[0], [start, stop])
-        product[no_negatives[1][begin:end], no_negatives[0][begin:end] - start] = np.nan  # no comparison holds
-        places = np.flatnonzero(product >= low[:, None])
-        for part in range(0, len(places), 2**20):
-            at = places[part : part + 2**20]
-            owners, columns = np.divmod(at, product.shape[1])
-            value = product.ravel()[at].astype(np.float64)
-            unsure = bins.add_sure(owners, (value - rows.error) * steps, (value + rows.error) * steps)
-            owners, columns = owners[unsure], columns[unsure] + start
-            bins.add(owners, products(owners + first, columns))
-        if limit is not None and stop < len(gallery.rows):
-            ahead = bins.totals()[0]
-            kept = levels_within(limit, levels.starts, ahead, levels.positives_tied)
-            low = _lowest(levels, kept, gallery.near, rows.error)
-    return make_ranking(
-        queries, levels, bins.totals(), judged, n_gallery=len(gallery.rows), unit=gallery.unit, limit=limit
-    )
-
-
-def _growing_tiles(n: int, first: int, most: int) -> Iterator[tuple[int, int]]:
-    """Parts of the gallery; a small one first, so that levels beyond the limit are soon known to be."""
-    start, width = 0, min(first, most)
-    while start < n:
-        yield start, min(start + width, n)
-        start, width = start + width, min(4 * width, most)
-
-
-def _lowest(levels: LevelSet, kept: npt.NDArray[np.bool_], near: int, error: float) -> Float32:
-    """For each query the product below which nothing counts: its lowest kept level, or a near-tie below its best."""
-    ranked = np.diff(levels.starts) > 0
-    owners = np.repeat(np.arange(len(ranked)), np.diff(levels.starts))
-    low = np.full(len(ranked), np.inf)
-    np.minimum.at(low, owners[kept], levels.similarity[kept])
-    low[ranked] = np.minimum(low[ranked], levels.similarity[levels.starts[:-1][ranked]] - near)
-    return round_down(low * 2.0**-52 - error)
-
-
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """Float32 rows and the error of their products, see `float32_rows`; one array for self-retrieval."""
-
-    query: Float32
-    gallery: Float32
-    error: float
-
-    @classmethod
-    def of(cls, query: LoadedGrid, gallery: LoadedGrid) -> Rows:
-        """Round grid rows to float32."""
-        return cls(*float32_rows(query.rows, gallery.rows))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

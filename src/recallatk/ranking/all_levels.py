@@ -1,0 +1,234 @@
+"""Depth "all": the negatives ahead of every positive, from float32 products sorted into bins between the positives.
+
+The levels of many queries are held together, so that for self-retrieval one product serves both of its rows as queries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from recallatk.ranking.bins import MOST_QUERIES, AddTile, Bins, MakeAddTile, Tile
+from recallatk.ranking.blocks import Block, query_blocks, slices
+from recallatk.ranking.counting import LevelSet, find_levels, levels_within, make_ranking, pairs_by_row
+from recallatk.ranking.counts import Counts, Ranking
+from recallatk.ranking.grid import Grid, load_both
+from recallatk.ranking.products import Float32, MakeProducts, PairProducts, float32_rows, round_down
+from recallatk.relevance import Judgements, Relevance
+
+WIDEST_TILE = 1024
+"""Gallery rows in a tile: a wider one is no faster to multiply and leaves the cache before it is binned."""
+
+
+def rank_all(
+    query: Grid,
+    gallery: Grid,
+    relevance: Relevance,
+    make_products: MakeProducts,
+    make_add_tile: MakeAddTile,
+    *,
+    size: Block,
+    limit: Counts | None,
+    threads: int,
+) -> Iterator[Ranking]:
+    """Depth "all" block by block.
+
+    Args:
+        query: the rows of the queries.
+        gallery: the rows of the gallery; the same object where every query is in it: then a product serves both sides.
+        relevance: who is positive and who is ignored.
+        make_products: what gives the exact similarities of pairs.
+        make_add_tile: what bins a tile of products.
+        size: bounds the tiles of all threads together, and the pairs whose levels are held at a time.
+        limit: as for `recallatk.ranking.rank`.
+        threads: how many share the tiles; BLAS gets one in each.
+    """
+    symmetric = query is gallery
+    own, other = load_both(query, gallery)
+    left, right, error = float32_rows(own.rows, other.rows)
+    products = make_products(own.rows, other.rows, gallery.similarity)
+    add_tile = make_add_tile(own.rows, other.rows)
+    area = size.queries * size.gallery // threads
+    height = max(1, min(size.queries, MOST_QUERIES, math.isqrt(area) if symmetric else area))
+    width = max(1, min(WIDEST_TILE, area // height))
+    # Half of the budget of pairs: the others are what the block that is being judged may take. A query costs as a pair.
+    for span in query_blocks(relevance.pairs + 1, Block(len(query), max(size.pairs // 2, 1))):
+        blocks = [
+            _QueryBlock.of(queries, relevance, products, gallery.near, error, limit)
+            for queries in slices(span.stop, height, first=span.start)
+        ]
+        tasks = _tasks(blocks, span if symmetric else slice(0, 0), len(gallery), width)
+        _share(tasks, left, right, error, add_tile, threads)
+        for block in blocks:
+            yield make_ranking(
+                block.queries,
+                block.levels,
+                block.bins.totals(),
+                block.judged,
+                n_gallery=len(gallery),
+                unit=gallery.unit,
+                limit=block.limit,
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class _QueryBlock:
+    """Some queries, their levels, and what was counted against them so far.
+
+    Attributes:
+        queries: their rows.
+        judged: their positives and ignored rows.
+        levels: the distinct similarities of their positives.
+        bins: what was counted.
+        limit: (b,) the rank from which on levels are left out; None: none are.
+        low: (b,) the product below which nothing counts; it rises as levels turn out to begin beyond the limit.
+        no_negatives: (gallery rows, places in the block) of positives and ignored rows, sorted by row.
+        near: the width of a near-tie in grid steps.
+        lock: held by who counts.
+    """
+
+    queries: slice
+    judged: Judgements
+    levels: LevelSet
+    bins: Bins
+    limit: Counts | None
+    low: Float32
+    no_negatives: tuple[Counts, Counts]
+    near: int
+    lock: threading.Lock
+
+    def __len__(self) -> int:
+        return int(self.queries.stop - self.queries.start)
+
+    @classmethod
+    def of(
+        cls,
+        queries: slice,
+        relevance: Relevance,
+        products: PairProducts,
+        near: int,
+        error: float,
+        limit: Counts | None,
+    ) -> _QueryBlock:
+        """Judge queries and compare them with their positives."""
+        judged = relevance.judge(queries)
+        similarity = products(judged.positive_queries + queries.start, judged.positive_rows)
+        levels = find_levels(queries.stop - queries.start, judged, similarity, depth="all")
+        return cls(
+            queries=queries,
+            judged=judged,
+            levels=levels,
+            bins=Bins.of(levels.starts, levels.similarity, near, error),
+            limit=None if limit is None else limit[queries],
+            low=_lowest(levels, np.ones(len(levels.similarity), np.bool_), near, error),
+            no_negatives=pairs_by_row(judged),
+            near=near,
+            lock=threading.Lock(),
+        )
+
+    def add(self, product: Float32, rows: slice, error: float, add_tile: AddTile, *, by_column: bool) -> None:
+        """Count products of these queries with these gallery rows; the products are left as they were."""
+        begin, end = np.searchsorted(self.no_negatives[0], [rows.start, rows.stop])
+        row, owner = self.no_negatives[0][begin:end] - rows.start, self.no_negatives[1][begin:end]
+        places = (row, owner) if by_column else (owner, row)
+        kept = product[places]
+        product[places] = np.nan  # no comparison holds
+        with self.lock:
+            add_tile(self.bins, Tile(product, by_column, self.low, error, self.queries.start, rows.start))
+        product[places] = kept
+
+    def raise_low(self, error: float) -> None:
+        """Look no more for what only levels beyond the limit would ask for: counts only grow, so they stay beyond."""
+        if self.limit is None:
+            return
+        with self.lock:
+            ahead = self.bins.ahead()[self.bins.level_at]
+            kept = levels_within(self.limit, self.levels.starts, ahead, self.levels.positives_tied)
+            self.low[:] = _lowest(self.levels, kept, self.near, error)
+
+
+def _lowest(levels: LevelSet, kept: npt.NDArray[np.bool_], near: int, error: float) -> Float32:
+    """For each query the product below which nothing counts: its lowest kept level, or a near-tie below its best."""
+    ranked = np.diff(levels.starts) > 0
+    low = np.full(len(ranked), np.inf)
+    firsts = levels.starts[:-1][ranked]
+    if len(firsts):
+        low[ranked] = np.minimum.reduceat(np.where(kept, levels.similarity, np.inf), firsts)
+    low[ranked] = np.minimum(low[ranked], levels.similarity[firsts] - near)
+    return round_down(low * 2.0**-52 - error)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """One tile: queries of a block against gallery rows, which are the queries of `mirror` too.
+
+    Attributes:
+        block: the queries.
+        rows: the gallery rows.
+        mirror: the block whose queries these gallery rows are, where the product serves it too.
+        then: the blocks that should look at their limits afterwards.
+    """
+
+    block: _QueryBlock
+    rows: slice
+    mirror: _QueryBlock | None
+    then: tuple[_QueryBlock, ...]
+
+
+def _tasks(blocks: list[_QueryBlock], mirrored: slice, n_gallery: int, width: int) -> list[_Task]:
+    """Every tile once; those of gallery rows that are queries of these blocks (`mirrored`) on and above the diagonal.
+
+    A block looks at its limits after 1, 2, 4, 8, ... tiles. The diagonal comes first: every block soon has seen some.
+    """
+    n = len(blocks) if mirrored.stop > mirrored.start else 0
+    tiles = [(i, blocks[i + gap].queries, i + gap) for gap in range(n) for i in range(n - gap)]
+    rest = [*slices(mirrored.start, width), *slices(n_gallery, width, first=mirrored.stop)]
+    tiles += [(i, rows, i) for i in range(len(blocks)) for rows in rest]
+    seen: Counter[int] = Counter()
+    tasks = []
+    for i, rows, other in tiles:
+        sides = (i,) if other == i else (i, other)
+        seen.update(sides)
+        then = tuple(blocks[side] for side in sides if seen[side].bit_count() == 1)
+        tasks.append(_Task(blocks[i], rows, None if other == i else blocks[other], then))
+    return tasks
+
+
+def _share(tasks: list[_Task], left: Float32, right: Float32, error: float, add_tile: AddTile, threads: int) -> None:
+    """Threads take one tile after the other."""
+    from threadpoolctl import ThreadpoolController
+
+    waiting = iter(tasks)
+    one_at_a_time = threading.Lock()
+
+    most = max((len(task.block) * (task.rows.stop - task.rows.start) for task in tasks), default=0)
+
+    def work() -> None:
+        buffer = np.empty(most, np.float32)  # memory that is new for every tile would have to be cleared for each
+        while True:
+            with one_at_a_time:
+                task = next(waiting, None)
+            if task is None:
+                return
+            shape = len(task.block), task.rows.stop - task.rows.start
+            product = buffer[: math.prod(shape)].reshape(shape)
+            np.matmul(left[task.block.queries], right[task.rows].T, out=product)
+            task.block.add(product, task.rows, error, add_tile, by_column=False)
+            if task.mirror is not None:
+                task.mirror.add(product, task.block.queries, error, add_tile, by_column=True)
+            for block in task.then:
+                block.raise_low(error)
+
+    if threads == 1:
+        work()
+        return
+    with ThreadpoolController().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work) for _ in range(threads)]:
+            done.result()
