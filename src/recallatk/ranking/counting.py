@@ -61,9 +61,12 @@ def find_levels(n: int, judged: Judgements, similarity: Similarities, *, depth: 
         depth: only the best level of each query, or all.
     """
     owners, grades = judged.positive_queries, judged.positive_grades
-    # Per query: nearest first; among equals the greatest grade.
-    by_grade = () if grades is None else (-grades,)
-    order = np.lexsort((*by_grade, -similarity, owners))
+    if grades is None:  # per query, nearest first: two sorts of one number each are faster than lexsort
+        rank = np.empty(len(similarity), np.int64)
+        rank[np.argsort(-similarity)] = np.arange(len(similarity))
+        order = np.argsort(owners * len(similarity) + rank)
+    else:  # among equals the greatest grade first
+        order = np.lexsort((-grades, -similarity, owners))
     owners, similarity, positives = owners[order], similarity[order], judged.positive_rows[order]
     first_of_query = np.diff(owners, prepend=-1) > 0
     is_level = first_of_query.copy()
@@ -204,8 +207,9 @@ def pairs_by_row(judged: Judgements) -> tuple[Counts, Counts]:
     """The pairs that are no negatives, sorted by gallery row: (gallery rows, places in the block)."""
     rows = np.concatenate([judged.positive_rows, judged.ignored_rows])
     owners = np.concatenate([judged.positive_queries, judged.ignored_queries])
-    order = np.argsort(rows, kind="stable")
-    return rows[order], owners[order]
+    n = len(judged.positive_starts) - 1
+    sorted_rows, sorted_owners = np.divmod(np.sort(rows * n + owners), max(n, 1))  # faster than argsort
+    return sorted_rows, sorted_owners
 
 
 def _count_by_level(similarities: Similarities, levels: Similarities, ahead: Counts, tied: Counts) -> None:
