@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from recallatk.ranking.blocks import slices
 from recallatk.ranking.counts import Counts, Similarities
 from recallatk.ranking.grid import Grid, GridRows, StreamedRows
 from recallatk.types import Similarity
@@ -18,6 +20,9 @@ PairProducts: TypeAlias = Callable[[Counts, Counts], Similarities]
 
 MakeProducts: TypeAlias = Callable[[GridRows, GridRows, Similarity], PairProducts]
 """Grid rows of queries and gallery -> the products of their pairs."""
+
+IN_CACHE = 2**17
+"""Coordinates that are converted together, so that they stay in the cache."""
 
 NUMBERS_A_CHUNK = 2**20
 """Coordinates of pairs that are multiplied together."""
@@ -71,13 +76,23 @@ def float32_rows(query: GridRows, gallery: GridRows) -> tuple[Float32, Float32, 
     in any order: the result is within (d + 3) u (1 + 2 d u) |x| |y| of the exact one (docs/exactness.md). The error is
     in units of 2**52 grid steps of similarity.
     """
-    right = (gallery * 2.0**-26).astype(np.float32)  # a coordinate is at most 2**26 steps
-    left = right if query is gallery else (query * 2.0**-26).astype(np.float32)
+    right, longest_right = _to_float32(gallery)
+    left, longest_left = (right, longest_right) if query is gallery else _to_float32(query)
     d = right.shape[1]
-    longest = [np.sqrt(np.max(np.einsum("ij,ij->i", x, x, dtype=np.float64), initial=0.0)) for x in (left, right)]
-    # A length from float32 coordinates is short of the true one by at most a factor 1 - u; 1.001 covers that too.
-    error = (d + 3) * UNIT_ROUNDOFF * (1 + 2 * d * UNIT_ROUNDOFF) * 1.001 * longest[0] * longest[1] + SMALLEST
+    # The factor 1.001 covers the roundings of this formula and of the lengths.
+    error = (d + 3) * UNIT_ROUNDOFF * (1 + 2 * d * UNIT_ROUNDOFF) * 1.001 * longest_left * longest_right + SMALLEST
     return left, right, float(error)
+
+
+def _to_float32(rows: GridRows) -> tuple[Float32, float]:
+    """Rows in units of 2**26 steps, which is the most that a coordinate is, and the length of the longest."""
+    real = np.empty(rows.shape, np.float32)
+    longest = 0.0
+    for some in slices(len(rows), max(1, IN_CACHE // rows.shape[1])):
+        part = rows[some] * 2.0**-26
+        real[some] = part
+        longest = max(longest, float(np.einsum("ij,ij->i", part, part).max()))
+    return real, math.sqrt(longest)
 
 
 def round_down(values: Similarities) -> Float32:
