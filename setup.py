@@ -6,7 +6,7 @@ setup(
     ext_modules=[
         Extension(
             "recallatk.ranking._native",
-            [f"src/recallatk/ranking/{name}.c" for name in ("_native", "_kernel", "_pack", "_count")],
+            [f"src/recallatk/ranking/{name}.c" for name in ("_native", "_kernel", "_pack", "_count", "_find")],
             depends=["src/recallatk/ranking/_native.h"],
             extra_compile_args=["-O3", "-std=gnu11", "-fvisibility=hidden"],
             py_limited_api=True,

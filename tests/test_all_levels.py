@@ -22,14 +22,17 @@ from grid_worlds import (
     whole_number_truths,
     world,
 )
-from recallatk.ranking import Block, all_levels, bins, rank, to_grid
+from recallatk.ranking import Block, all_levels, bins, finding, rank, to_grid
 from recallatk.ranking.all_levels import rank_all
 from recallatk.ranking.bins import Bins, MakeAddTile, Tile, add_tiles_in_c, add_tiles_in_numpy, bins_in_c
+from recallatk.ranking.native import why_not
+from recallatk.ranking.packing import NO_FRAME, RIGHT, SUPERBLOCK, extension, pack
 from recallatk.ranking.products import exact_products, float32_rows, round_down
 from recallatk.relevance import Relevance
 from recallatk.relevance.matching import PairMatching
 
 needs_c = pytest.mark.skipif(not bins_in_c(), reason="the C extension was not built")
+needs_native = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 WAYS: dict[str, MakeAddTile] = {"numpy": add_tiles_in_numpy, **({"C": add_tiles_in_c} if bins_in_c() else {})}
 
@@ -214,3 +217,82 @@ def test_c_refuses_buffers_that_do_not_fit():
     for place, value in bad.items():
         with pytest.raises(ValueError, match="do not fit"):
             extension.add_tile(*(value if at == place else given for at, given in enumerate(good)))
+
+
+# Pairs that are found by 8-bit products
+
+
+@needs_native
+@pytest.mark.parametrize("room", [0, finding.ROOM])
+@pytest.mark.parametrize("name", WORLDS)
+def test_found_pairs_are_counted_as_whole_numbers_say(name, room, monkeypatch):
+    monkeypatch.setattr(all_levels, "ASKED_OF", 0)
+    monkeypatch.setattr(finding, "ROOM", room)
+    rng = np.random.default_rng(9)
+    for it in (
+        world(rng, WORLDS[name](rng, 230, 7), n_labels=30),
+        world(rng, WORLDS[name](rng, 120, 20), n_labels=3, ignore_same="camera", similarity="dot"),
+        world(rng, WORLDS[name](rng, 260, 5), 40, exclude_self="none"),
+    ):
+        n = len(it.query.rows)
+        truths = whole_number_truths(it.query, it.gallery, it.judged)
+        for limit, block in itertools.product(
+            (rng.integers(1, 9, n), np.full(n, 10**6)), (None, Block(13, 10**6, 40), Block(50, 400, 64))
+        ):
+            found = rank(
+                it.query, it.gallery, it.relevance, depth="all", limit=limit, backend="native", block=block, threads=2
+            )
+            expected = truth_columns(truths, it.gallery.unit, "all", limit)
+            assert_same(columns_of(found), expected, f"{name}, {block}")
+
+
+@needs_native
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_found_pairs_over_several_superblocks(threads, monkeypatch):
+    monkeypatch.setattr(all_levels, "ASKED_OF", 0)
+    monkeypatch.setattr(finding, "ROOM", 0)
+    rng = np.random.default_rng(10)
+    it = world(rng, duplicates(rng, finding.AT_ONCE * SUPERBLOCK + 300, 6), n_labels=200)
+    for limit in (np.full(len(it.query), 3), rng.integers(1, 40, len(it.query))):
+        ours, expected = (
+            columns_of(
+                rank(it.query, it.gallery, it.relevance, depth="all", limit=limit, backend=backend, threads=threads)
+            )
+            for backend in ("native", "reference")
+        )
+        assert_same(ours, expected, f"{threads} threads")
+
+
+@needs_native
+def test_pairs_are_found_where_few_are_asked_for_and_nowhere_else(monkeypatch):
+    asked: list[int] = []
+    monkeypatch.setattr(finding.PairFinder, "__call__", lambda self, *args, **_: asked.append(len(self.query)))
+    rng = np.random.default_rng(11)
+    it = world(rng, clusters(rng, 1500, 4), n_labels=500)
+    for limit in (None, np.full(1500, 2)):
+        list(rank(it.query, it.gallery, it.relevance, depth="all", limit=limit, backend="native"))
+        assert asked == []
+    list(rank(it.query, it.gallery, it.relevance, depth="all", limit=np.full(1500, 1), backend="native"))
+    assert asked == [1500]
+
+
+@needs_native
+def test_finding_refuses_buffers_that_do_not_fit():
+    packed = pack(to_grid(np.eye(8))[0].rows, np.arange(8.0), NO_FRAME)
+    room = 2 * RIGHT * SUPERBLOCK
+
+    def some(n: int) -> list[np.ndarray]:
+        return [np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n)]
+
+    def call(*, d: int = 8, to: int = 1, right: int = 0, n: int = 8, out: list[np.ndarray]) -> object:
+        return extension().find(packed.buffers, n, packed.buffers, n, d, 0.0, 0, to, right, True, *out)
+
+    assert call(out=some(room))[1] == 1
+    for wrong in ({"d": 9}, {"to": 2}, {"right": -1}, {"n": 9}):
+        with pytest.raises(ValueError, match="fit"):
+            call(**wrong, out=some(room))
+    for at in range(3):
+        out = some(room)
+        out[at] = out[at][:-1]
+        with pytest.raises(ValueError, match="fit"):
+            call(out=out)

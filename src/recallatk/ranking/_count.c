@@ -25,12 +25,7 @@ typedef struct {
 
 /* ---- bounds ---- */
 
-/* How far a product of two 8-bit rows, in units, may be from the exact one. */
-static inline double error_bound(const side_t *q, const side_t *g, int64_t place, int64_t other) {
-  return (q->head[place] * g->most_tail[other] + q->tail[place] * g->longest[other]) * (1 + 0x1p-40) + 0x1p-48;
-}
-
-/* The same for the product of two 16-bit rows. Their heads are at most as long as the row and its tail together. */
+/* As error_bound, for the product of two 16-bit rows. Their heads are at most as long as the row and its tail together. */
 static inline double fine_bound(const side_t *q, const side_t *g, int64_t block, int64_t other) {
   const double tail = q->fine_tail[block], head = q->longest[block] + tail;
   return (head * g->fine_tail[other] + tail * g->longest[other]) * (1 + 0x1p-40) + 0x1p-48;

@@ -248,6 +248,41 @@ static PyObject *count(PyObject *self, PyObject *args) {
   PyBuffer_Release(&rows), PyBuffer_Release(&columns);
   return result;
 }
+
+/* find(query, n, gallery, m, d, origin, from, to, right, triangle, owner, other, similarity) -> (pairs, next right panel):
+   see find_pairs. Call again from there until there is no such panel. */
+static PyObject *find(PyObject *self, PyObject *args) {
+  (void)self;
+  PyObject *query, *gallery;
+  Py_ssize_t n, m, d, from, to, right;
+  Py_buffer owner, other, similarity, b[BUFFERS], c[BUFFERS];
+  search_t s;
+  if (!PyArg_ParseTuple(args, "OnOnndnnnpw*w*w*", &query, &n, &gallery, &m, &d, &s.origin, &from, &to, &right, &s.triangle,
+                        &owner, &other, &similarity))
+    return NULL;
+  PyObject *result = NULL;
+  if (take(query, b, BUFFERS, 0)) {
+    if (take(gallery, c, BUFFERS, 0)) {
+      s.room = owner.len / 8;
+      if (!read_side(b, n, d, 1, s.triangle, &s.query) || !read_side(c, m, d, 0, 1, &s.gallery) || from < 0 ||
+          from > to || to > s.query.superblocks || to - from > AT_ONCE || right < 0 ||
+          s.room < 2 * RIGHT * SUPERBLOCK * (to - from) || !holds(&owner, s.room, 8, 8) || !holds(&other, s.room, 8, 8) ||
+          !holds(&similarity, s.room, 8, 8) || (s.triangle && (n != m || s.query.right != s.gallery.right)))
+        misfit();
+      else {
+        s.d = d, s.owner = owner.buf, s.other = other.buf, s.similarity = similarity.buf, s.n = 0;
+        Py_BEGIN_ALLOW_THREADS
+        right = find_pairs(&s, from, to, right);
+        Py_END_ALLOW_THREADS
+        result = Py_BuildValue("(nn)", (Py_ssize_t)s.n, right);
+      }
+      release(c, BUFFERS);
+    }
+    release(b, BUFFERS);
+  }
+  PyBuffer_Release(&owner), PyBuffer_Release(&other), PyBuffer_Release(&similarity);
+  return result;
+}
 #endif
 
 static PyMethodDef methods[] = {
@@ -257,6 +292,7 @@ static PyMethodDef methods[] = {
     {"pair_products", pair_products, METH_VARARGS, "Exact products of pairs of grid rows."},
     {"measure", measure, METH_VARARGS, "The largest coordinate and the length of rows."},
     {"pack", pack, METH_VARARGS, "Quantise rows and pack them for the kernel."},
+    {"find", find, METH_VARARGS, "Find pairs that are similar enough."},
     {"count", count, METH_VARARGS, "Count gallery rows against the best positives of queries."},
 #endif
     {NULL, NULL, 0, NULL}};

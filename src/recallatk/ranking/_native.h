@@ -3,6 +3,7 @@
    _kernel.c  products of packed rows, and exact products of grid rows
    _pack.c    grid rows -> 8-bit and 16-bit rows, and what bounds their error
    _count.c   thresholds, tiles, and what is done with a pair that the thresholds leave open
+   _find.c    pairs that are similar enough, one by one
    _native.c  the Python module: it checks every buffer before the others see it
 
    Words: a place is a row's position in the order of packing; a superblock is 192 places with one scale; a panel is 6
@@ -103,6 +104,25 @@ typedef struct {
 } task_t;
 
 void count_superblocks(task_t *task, int64_t from, int64_t to);
+
+/* How far a product of two 8-bit rows, in units, may be from the exact one. */
+static inline double error_bound(const side_t *q, const side_t *g, int64_t place, int64_t other) {
+  return (q->head[place] * g->most_tail[other] + q->tail[place] * g->longest[other]) * (1 + 0x1p-40) + 0x1p-48;
+}
+
+/* ---- _find.c ---- */
+
+typedef struct {
+  side_t query, gallery; /* `best` is what each place asks for */
+  int64_t d;
+  double origin;
+  int triangle; /* as in task_t; both rows of a pair ask then */
+  int64_t *owner, *other; /* room for so many pairs: the row of the query, the other row, */
+  double *similarity;     /* and how similar they are, in grid steps */
+  int64_t room, n;
+} search_t;
+
+int64_t find_pairs(search_t *search, int64_t from, int64_t to, int64_t right);
 
 #endif
 #endif

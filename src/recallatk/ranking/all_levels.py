@@ -6,6 +6,8 @@ The levels of many queries are held together, so that for self-retrieval one pro
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import math
 import threading
 from collections import Counter
@@ -18,10 +20,17 @@ import numpy.typing as npt
 from recallatk.ranking.bins import MOST_QUERIES, AddTile, Bins, MakeAddTile, Tile
 from recallatk.ranking.blocks import Block, query_blocks, slices
 from recallatk.ranking.counting import LevelSet, find_levels, levels_within, make_ranking, pairs_by_row
-from recallatk.ranking.counts import Counts, Ranking
+from recallatk.ranking.counts import Counts, Ranking, Similarities
+from recallatk.ranking.finding import FindPairs, MakeFindPairs
 from recallatk.ranking.grid import Grid, load_both
 from recallatk.ranking.products import Float32, MakeProducts, PairProducts, float32_rows, round_down
 from recallatk.relevance import Judgements, Relevance
+
+ASKED_OF = 1000
+"""Where a query asks for one of so many gallery rows, it is faster to find them than to multiply all in float32."""
+
+FAR = 2**62
+"""Negatives ahead of a level of which no more is known than that it is beyond the limit."""
 
 WIDEST_TILE = 1024
 """Gallery rows in a tile: a wider one is no faster to multiply and leaves the cache before it is binned."""
@@ -33,6 +42,7 @@ def rank_all(
     relevance: Relevance,
     make_products: MakeProducts,
     make_add_tile: MakeAddTile,
+    make_find_pairs: MakeFindPairs | None = None,
     *,
     size: Block,
     limit: Counts | None,
@@ -46,6 +56,7 @@ def rank_all(
         relevance: who is positive and who is ignored.
         make_products: what gives the exact similarities of pairs.
         make_add_tile: what bins a tile of products.
+        make_find_pairs: what finds few pairs faster than all are multiplied; None: there is nothing.
         size: bounds the tiles of all threads together, and the pairs whose levels are held at a time.
         limit: as for `recallatk.ranking.rank`.
         threads: how many share the tiles; BLAS gets one in each.
@@ -55,6 +66,9 @@ def rank_all(
     left, right, error = float32_rows(own.rows, other.rows)
     products = make_products(own.rows, other.rows, gallery.similarity)
     add_tile = make_add_tile(own.rows, other.rows)
+    find_pairs = None
+    if make_find_pairs is not None and limit is not None and ASKED_OF * limit.mean() <= len(gallery):
+        find_pairs = make_find_pairs(own.rows, other.rows)
     area = size.queries * size.gallery // threads
     height = max(1, min(size.queries, MOST_QUERIES, math.isqrt(area) if symmetric else area))
     width = max(1, min(WIDEST_TILE, area // height))
@@ -64,13 +78,20 @@ def rank_all(
             _QueryBlock.of(queries, relevance, products, gallery.near, error, limit)
             for queries in slices(span.stop, height, first=span.start)
         ]
-        tasks = _tasks(blocks, span if symmetric else slice(0, 0), len(gallery), width)
-        _share(tasks, left, right, error, add_tile, threads)
+        if find_pairs is None:
+            tasks = _tasks(blocks, span if symmetric else slice(0, 0), len(gallery), width)
+            _share(tasks, left, right, error, add_tile, threads)
+        else:
+            for block in blocks:
+                rows = block.queries if symmetric else slice(0, min(height, len(gallery)))
+                block.raise_low_by(left[block.queries] @ right[rows].T, rows, error, add_tile)
+                block.take_off(products)
+            _find(blocks, find_pairs, error, threads)
         for block in blocks:
             yield make_ranking(
                 block.queries,
                 block.levels,
-                block.bins.totals(),
+                block.totals(),
                 block.judged,
                 n_gallery=len(gallery),
                 unit=gallery.unit,
@@ -91,6 +112,7 @@ class _QueryBlock:
         low: (b,) the product below which nothing counts; it rises as levels turn out to begin beyond the limit.
         no_negatives: (gallery rows, places in the block) of positives and ignored rows, sorted by row.
         near: the width of a near-tie in grid steps.
+        n_gallery: how many gallery rows there are.
         lock: held by who counts.
     """
 
@@ -102,6 +124,7 @@ class _QueryBlock:
     low: Float32
     no_negatives: tuple[Counts, Counts]
     near: int
+    n_gallery: int
     lock: threading.Lock
 
     def __len__(self) -> int:
@@ -130,6 +153,7 @@ class _QueryBlock:
             low=_lowest(levels, np.ones(len(levels.similarity), np.bool_), near, error),
             no_negatives=pairs_by_row(judged),
             near=near,
+            n_gallery=relevance.n_gallery,
             lock=threading.Lock(),
         )
 
@@ -144,6 +168,44 @@ class _QueryBlock:
             add_tile(self.bins, Tile(product, by_column, self.low, error, self.queries.start, rows.start))
         product[places] = kept
 
+    def raise_low_by(self, product: Float32, rows: slice, error: float, add_tile: AddTile) -> None:
+        """Look at some gallery rows beforehand, only to know which levels are beyond the limit; nothing is counted."""
+        self.add(product, rows, error, add_tile, by_column=False)
+        self.raise_low(error)
+        self.bins.above[:] = 0
+        self.bins.level[:] = 0
+
+    def take_off(self, products: PairProducts) -> None:
+        """Count ignored rows less than not at all, where they will be found like everybody else."""
+        owners, rows = self.judged.ignored_queries, self.judged.ignored_rows
+        self.bins.add(owners, products(owners + self.queries.start, rows), -1)
+
+    def put(self, owners: Counts, rows: Counts, similarity: Similarities) -> None:
+        """Count pairs that were found; positives among them are exactly at a level, and not counted after all."""
+        at_level = self.bins.add(owners, similarity)
+        if len(at_level):
+            keys = owners[at_level] * self.n_gallery + rows[at_level]
+            place = np.searchsorted(self._positives, keys)
+            again = at_level[np.append(self._positives, -1)[place] == keys]
+            self.bins.add(owners[again], similarity[again], -1)
+
+    @functools.cached_property
+    def _positives(self) -> Counts:
+        """The pairs of queries and positives as single numbers, rising."""
+        keys: Counts = self.judged.positive_queries * self.n_gallery + self.judged.positive_rows
+        return keys
+
+    def totals(self) -> tuple[Counts, Counts, Counts, Counts]:
+        """What was counted, see `Bins.totals`. Levels of which not everything was counted are far beyond the limit."""
+        ahead, tied, near_above, near_below = self.bins.totals()
+        owners = np.repeat(np.arange(len(self)), np.diff(self.levels.starts))
+        return (
+            np.where(self.bins.lower[self.bins.level_at] >= self.low[owners], ahead, FAR),
+            tied,
+            near_above,
+            near_below,
+        )
+
     def raise_low(self, error: float) -> None:
         """Look no more for what only levels beyond the limit would ask for: counts only grow, so they stay beyond."""
         if self.limit is None:
@@ -151,7 +213,35 @@ class _QueryBlock:
         with self.lock:
             ahead = self.bins.ahead()[self.bins.level_at]
             kept = levels_within(self.limit, self.levels.starts, ahead, self.levels.positives_tied)
-            self.low[:] = _lowest(self.levels, kept, self.near, error)
+            np.maximum(self.low, _lowest(self.levels, kept, self.near, error), out=self.low)
+
+
+def _find(blocks: list[_QueryBlock], find_pairs: FindPairs, error: float, threads: int) -> None:
+    """Count the pairs that are found, block by block of their queries."""
+    span = slice(blocks[0].queries.start, blocks[-1].queries.stop)
+    low = np.full(span.stop, np.inf, np.float32)
+    height, parts = len(blocks[0]), itertools.count(1)
+
+    def fill_low() -> None:
+        for block in blocks:
+            low[block.queries] = block.low
+
+    def put(owners: Counts, rows: Counts, similarity: Similarities) -> None:
+        which = ((owners - span.start) // height).astype(np.min_scalar_type(len(blocks)))  # sorts fast
+        order = np.argsort(which, kind="stable")
+        ends = np.searchsorted(which[order], np.arange(len(blocks) + 1))
+        for block, start, stop in zip(blocks, ends[:-1], ends[1:], strict=True):
+            some = order[start:stop]
+            block.put(owners[some] - block.queries.start, rows[some], similarity[some])
+
+    def look_again() -> None:
+        if next(parts).bit_count() == 1:
+            for block in blocks:
+                block.raise_low(error)
+            fill_low()
+
+    fill_low()
+    find_pairs(span, low, put, look_again, threads=threads)
 
 
 def _lowest(levels: LevelSet, kept: npt.NDArray[np.bool_], near: int, error: float) -> Float32:

@@ -89,13 +89,18 @@ class Bins:
             edges=edges,
         )
 
-    def add(self, owners: Counts, similarity: Similarities) -> None:
-        """Count exact similarities (in steps) of queries of the block."""
+    def add(self, owners: Counts, similarity: Similarities, sign: int = 1) -> Counts:
+        """Count exact similarities (in steps) of queries of the block, or take them off again.
+
+        Returns:
+            Which of them are exactly at a threshold.
+        """
         keys = key_of(owners, similarity)
         at = np.searchsorted(self.keys, keys, side="left")
         exact = np.flatnonzero(np.append(self.keys, -1)[at] == keys)
-        np.add.at(self.above, at + owners, 1)
-        np.add.at(self.level, at[exact], 1)
+        np.add.at(self.above, at + owners, sign)
+        np.add.at(self.level, at[exact], sign)
+        return exact
 
     def add_sure(self, owners: Counts, low: Similarities, high: Similarities) -> Counts:
         """Count similarities known to lie between two numbers of steps, where no threshold lies between these.

@@ -13,6 +13,7 @@ from recallatk.ranking.all_levels import rank_all
 from recallatk.ranking.bins import add_tiles_in_c, add_tiles_in_numpy, bins_in_c
 from recallatk.ranking.blocks import Block
 from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
+from recallatk.ranking.finding import PairFinder
 from recallatk.ranking.grid import Grid, GridRows
 from recallatk.ranking.packing import (
     LEFT,
@@ -78,7 +79,7 @@ def rank_blocks(
 ) -> Iterator[Ranking]:
     """Rank with the 8-bit screen; see `recallatk.ranking.rank`.
 
-    Depth "all" is screened in float32, with exact products in C; what is not screened here (euclidean similarities,
+    Depth "all" is screened in float32 unless few pairs are asked for, with bins and exact products in C; what is not screened here (euclidean similarities,
     very wide rows) is left to the numpy backend.
     """
     d = query.dim
@@ -93,7 +94,7 @@ def rank_blocks(
     if depth == "all":
         add_tiles = add_tiles_in_c if bins_in_c() else add_tiles_in_numpy
         yield from rank_all(
-            query, gallery, relevance, pair_products, add_tiles, size=size, limit=limit, threads=threads
+            query, gallery, relevance, pair_products, add_tiles, PairFinder, size=size, limit=limit, threads=threads
         )
     else:
         yield from rank_first(query, gallery, relevance, count_levels, pair_products, size=size, threads=threads)

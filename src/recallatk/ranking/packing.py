@@ -134,6 +134,10 @@ class Packed:
         """How many places are taken."""
         return len(self.order)
 
+    def ask(self, best: npt.NDArray[np.floating]) -> None:
+        """Set another best positive for each row, in units of similarity; no rows share a place."""
+        self.buffers[10][: self.n] = best[self.buffers[1]]
+
     @property
     def superblocks(self) -> int:
         """How many blocks of places share a scale."""
