@@ -61,13 +61,15 @@ def rank_all(
         limit: as for `recallatk.ranking.rank`.
         threads: how many share the tiles; BLAS gets one in each.
     """
+    from threadpoolctl import ThreadpoolController
+
     symmetric = query is gallery
     own, other = load_both(query, gallery)
     left, right, error = float32_rows(own.rows, other.rows)
     products = make_products(own.rows, other.rows, gallery.similarity)
     add_tile = make_add_tile(own.rows, other.rows)
     find_pairs = None
-    if make_find_pairs is not None and limit is not None and ASKED_OF * limit.mean() <= len(gallery):
+    if make_find_pairs is not None and limit is not None and ASKED_OF * limit.sum() <= len(limit) * len(gallery):
         find_pairs = make_find_pairs(own.rows, other.rows)
     area = size.queries * size.gallery // threads
     height = max(1, min(size.queries, MOST_QUERIES, math.isqrt(area) if symmetric else area))
@@ -78,15 +80,16 @@ def rank_all(
             _QueryBlock.of(queries, relevance, products, gallery.near, error, limit)
             for queries in slices(span.stop, height, first=span.start)
         ]
-        if find_pairs is None:
-            tasks = _tasks(blocks, span if symmetric else slice(0, 0), len(gallery), width)
-            _share(tasks, left, right, error, add_tile, threads)
-        else:
-            for block in blocks:
-                rows = block.queries if symmetric else slice(0, min(height, len(gallery)))
-                block.raise_low_by(left[block.queries] @ right[rows].T, rows, error, add_tile)
-                block.take_off(products)
-            _find(blocks, find_pairs, error, threads)
+        with ThreadpoolController().limit(limits=1, user_api="blas"):  # the threads are ours
+            if find_pairs is None:
+                tasks = _tasks(blocks, span if symmetric else slice(0, 0), len(gallery), width)
+                _share(tasks, left, right, error, add_tile, threads)
+            else:
+                for block in blocks:
+                    rows = block.queries if symmetric else slice(0, min(height, len(gallery)))
+                    block.raise_low_by(left[block.queries] @ right[rows].T, rows, error, add_tile)
+                    block.take_off(products)
+                _find(blocks, find_pairs, error, threads)
         for block in blocks:
             yield make_ranking(
                 block.queries,
@@ -293,8 +296,6 @@ def _tasks(blocks: list[_QueryBlock], mirrored: slice, n_gallery: int, width: in
 
 def _share(tasks: list[_Task], left: Float32, right: Float32, error: float, add_tile: AddTile, threads: int) -> None:
     """Threads take one tile after the other."""
-    from threadpoolctl import ThreadpoolController
-
     waiting = iter(tasks)
     one_at_a_time = threading.Lock()
 
@@ -319,6 +320,6 @@ def _share(tasks: list[_Task], left: Float32, right: Float32, error: float, add_
     if threads == 1:
         work()
         return
-    with ThreadpoolController().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         for done in [pool.submit(work) for _ in range(threads)]:
             done.result()

@@ -79,8 +79,8 @@ def rank_blocks(
 ) -> Iterator[Ranking]:
     """Rank with the 8-bit screen; see `recallatk.ranking.rank`.
 
-    Depth "all" is screened in float32 unless few pairs are asked for, with bins and exact products in C; what is not screened here (euclidean similarities,
-    very wide rows) is left to the numpy backend.
+    Depth "all" is screened in float32 unless few pairs are asked for, with bins and exact products in C. What is not
+    screened here (euclidean similarities, very wide rows) is left to the numpy backend.
     """
     d = query.dim
     if reason := why_not():
