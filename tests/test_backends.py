@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
+from backends_here import HERE
 from grid_worlds import (
     COLUMNS,
     UNIT,
@@ -29,13 +30,11 @@ from grid_worlds import (
     wild_lengths,
     world,
 )
-from recallatk.ranking import BACKENDS, Block, Grid, positives, rank, to_grid
-from recallatk.ranking.native import SUPERBLOCK, why_not
+from recallatk.ranking import Block, Grid, positives, rank, to_grid
+from recallatk.ranking.native import SUPERBLOCK
 from recallatk.ranking.products import float32_rows, round_down, round_up
 from recallatk.relevance import build_relevance
 from recallatk.types import EmbeddingSet, EvalProtocol, RecallatkError
-
-HERE = [name for name in BACKENDS if name != "native" or why_not() is None]
 
 
 def check(it: World, **choices: object) -> None:
@@ -266,7 +265,7 @@ def test_parts_of_the_gallery_add_up():
 def test_an_unknown_backend_is_refused_by_name():
     grid = to_grid(np.eye(2))[0]
     relevance = build_relevance(EmbeddingSet(np.eye(2), ["a", "a"]), None, EvalProtocol())
-    with pytest.raises(RecallatkError, match=r"gpu.*auto, native, numpy, reference"):
+    with pytest.raises(RecallatkError, match=r"gpu.*auto, native, numpy, torch, reference"):
         rank(grid, grid, relevance, backend="gpu")
 
 

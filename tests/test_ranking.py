@@ -14,7 +14,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import oracle
-from recallatk.ranking import BACKENDS, Block, Grid, Ranking, rank, to_grid
+from backends_here import HERE
+from recallatk.ranking import Block, Grid, Ranking, rank, to_grid
 from recallatk.relevance import build_relevance
 from recallatk.types import ChoiceError, EmbeddingSet, EvalProtocol, RecallatkError
 from worlds import draw_world
@@ -77,7 +78,7 @@ def oracle_counts(world, protocol, depth) -> Counts:
 @pytest.mark.parametrize("alone", [False, True], ids=["two-sets", "leave-one-out"])
 @pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("depth", DEPTHS)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", HERE)
 def test_counts_equal_the_oracle_for_any_block(backend, depth, block, alone):
     for seed in range(24):
         world = draw_world(seed, alone=alone, several=bool(seed % 2))
@@ -94,7 +95,7 @@ def test_the_oracle_and_the_engine_mean_the_same_millionth():
     assert grid.unit == 1 / STEPS
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", HERE)
 def test_a_near_tie_ends_at_a_millionth_exactly(backend):
     # Along (1, 2^26) an item (a, b) has the similarity a + 2^26 b; the positive has 0.
     high, low = divmod(oracle.NEAR, 2**26)
@@ -140,7 +141,7 @@ def sets(draw) -> tuple[EmbeddingSet, EmbeddingSet]:
 PROTOCOLS = st.sampled_from(
     [EvalProtocol(), EvalProtocol(exclude_self="none"), EvalProtocol(ignore_same="camera+label")]
 )
-BACKEND = st.sampled_from(list(BACKENDS))
+BACKEND = st.sampled_from(HERE)
 
 
 @given(sets(), PROTOCOLS, BACKEND, st.integers(1, 12), st.integers(1, 30), st.integers(1, 12), st.sampled_from(DEPTHS))
@@ -241,7 +242,7 @@ def join(*sides: EmbeddingSet) -> EmbeddingSet:
 # Large enough for several real blocks
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", HERE)
 def test_real_blocks_equal_a_plain_product(backend):
     rng = np.random.default_rng(5)
     n_query, n_gallery, d = 1100, 9000, 3

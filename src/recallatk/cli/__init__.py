@@ -180,6 +180,7 @@ def info() -> None:
     """Versions, backends, cores and memory on this machine."""
     from recallatk.memory import default_memory
     from recallatk.ranking import BACKENDS, fastest_backend
+    from recallatk.ranking.torch_arithmetic import why_not
     from recallatk.run import describe_environment
 
     described = describe_environment()
@@ -191,6 +192,7 @@ def info() -> None:
         "blas": "; ".join(" ".join(str(value) for value in pool.values()) for pool in described["blas"]) or "unknown",
         "backends": ", ".join(BACKENDS),
         "backend in use": f"{backend} ({reason})",
+        "backend torch": why_not() or "installed; it counts on a GPU if torch sees one (--backend torch)",
         "cores": described["cores"],
         "memory for ranking": f"{default_memory() / 1e9:.1f} GB",
         "system": described["system"],

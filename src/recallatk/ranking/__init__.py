@@ -35,9 +35,10 @@ __all__ = [
 BACKENDS: dict[str, str] = {
     "native": "recallatk.ranking.native:rank_blocks",
     "numpy": "recallatk.ranking.screen:rank_blocks",
+    "torch": "recallatk.ranking.torch_screen:rank_blocks",
     "reference": "recallatk.ranking.reference:rank_blocks",
 }
-"""Backend name -> "module:function", the fastest first. All return the same counts; CONTRIBUTING.md: to add one."""
+"""Backend name -> "module:function". All count the same; "auto" is native or numpy. To add one: CONTRIBUTING.md."""
 
 STREAMS = frozenset({"native", "numpy", "reference"})
 """Backends that may be given grids which are not in memory."""
