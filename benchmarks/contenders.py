@@ -11,7 +11,7 @@ from data import Case
 
 from recallatk.evaluation import evaluate_embeddings
 from recallatk.evaluation.task import Task
-from recallatk.ranking import fastest_backend, rank, to_grid
+from recallatk.ranking import fastest_backend, rank, stream_grid
 from recallatk.types import EmbeddingSet, EvalProtocol
 
 KS = (1, 5, 10)
@@ -35,7 +35,7 @@ def count_with(backend: str) -> Callable[[Case], Callable[[], Found]]:
 
         def run() -> Found:
             task = Task.of(query, gallery, EvalProtocol(ks=KS), None, case.metrics)
-            grids = to_grid(*[side.embeddings for side in (query, gallery) if side is not None])
+            grids = stream_grid(*[side.embeddings for side in (query, gallery) if side is not None])
             blocks = rank(
                 grids[0], grids[-1], task.relevance, depth=task.depth, limit=task.limit, backend=backend, threads=1
             )

@@ -123,7 +123,7 @@ def test_tiles_cover_every_pair_once(symmetric):
             )
             for cut in cuts
         ]
-        tasks = all_levels._tasks(blocks, slice(first, stop) if symmetric else slice(0, 0), 50, width)
+        tasks = all_levels._tasks(blocks, slice(first, stop) if symmetric else slice(0, 0), slice(0, 50), width)
         seen = np.zeros((50, 50), np.int64)
         for task in tasks:
             seen[task.block.queries, task.rows] += 1

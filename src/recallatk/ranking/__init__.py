@@ -88,7 +88,8 @@ def rank(
     if workers < 1:
         raise ChoiceError(f"threads={threads}: there must be at least one")
     part = (block or Block.within(budget, query.dim)).part
-    if backend not in STREAMS or max(len(query), len(gallery)) <= part:
+    once = depth == "first" and query is not gallery and len(query) <= part  # each part of the gallery is made once
+    if backend not in STREAMS or (max(len(query), len(gallery)) <= part and not once):
         query, gallery = load_both(query, gallery)
     blocks: Iterator[Ranking] = rank_blocks(
         query, gallery, relevance, depth=depth, limit=limit, memory=budget, threads=workers, block=block

@@ -22,8 +22,17 @@ from recallatk.ranking.blocks import Block, query_blocks, slices
 from recallatk.ranking.counting import LevelSet, find_levels, levels_within, make_ranking, pairs_by_row
 from recallatk.ranking.counts import Counts, Ranking, Similarities
 from recallatk.ranking.finding import FindPairs, MakeFindPairs
-from recallatk.ranking.grid import Grid, load_both
-from recallatk.ranking.products import Float32, MakeProducts, PairProducts, float32_rows, round_down
+from recallatk.ranking.grid import Grid, GridRows, LoadedGrid
+from recallatk.ranking.products import (
+    Float32,
+    MakeProducts,
+    PairProducts,
+    fetched_products,
+    float32_error,
+    longest_possible,
+    round_down,
+    to_float32,
+)
 from recallatk.relevance import Judgements, Relevance
 
 ASKED_OF = 1000
@@ -57,39 +66,48 @@ def rank_all(
         make_products: what gives the exact similarities of pairs.
         make_add_tile: what bins a tile of products.
         make_find_pairs: what finds few pairs faster than all are multiplied; None: there is nothing.
-        size: bounds the tiles of all threads together, and the pairs whose levels are held at a time.
+        size: bounds the tiles of all threads together, the pairs whose levels are held at a time, and the parts of both
+            sets that are in memory. In parts, a product serves one side only.
         limit: as for `recallatk.ranking.rank`.
         threads: how many share the tiles; BLAS gets one in each.
     """
     from threadpoolctl import ThreadpoolController
 
-    symmetric = query is gallery
-    own, other = load_both(query, gallery)
-    left, right, error = float32_rows(own.rows, other.rows)
-    products = make_products(own.rows, other.rows, gallery.similarity)
-    add_tile = make_add_tile(own.rows, other.rows)
+    fits = max(len(query), len(gallery)) <= size.part
+    symmetric = fits and query is gallery
+    whole = _Part.both(query, gallery) if fits else None
+    longest = [longest_possible(query.dim)] * 2 if whole is None else [part.longest for part in whole]
+    error = float32_error(query.dim, *longest)
     find_pairs = None
-    if make_find_pairs is not None and limit is not None and ASKED_OF * limit.sum() <= len(limit) * len(gallery):
-        find_pairs = make_find_pairs(own.rows, other.rows)
+    few = limit is not None and ASKED_OF * limit.sum() <= len(limit) * len(gallery)
+    if whole is not None and make_find_pairs is not None and few:
+        find_pairs = make_find_pairs(whole[0].rows, whole[1].rows)
     area = size.queries * size.gallery // threads
     height = max(1, min(size.queries, MOST_QUERIES, math.isqrt(area) if symmetric else area))
     width = max(1, min(WIDEST_TILE, area // height))
     # Half of the budget of pairs: the others are what the block that is being judged may take. A query costs as a pair.
-    for span in query_blocks(relevance.pairs + 1, Block(len(query), max(size.pairs // 2, 1))):
+    for span in query_blocks(relevance.pairs + 1, Block(size.part, max(size.pairs // 2, 1))):
+        own = _Part.of(query, span) if whole is None else whole[0]
+        other_grid = gallery if whole is None else whole[1].grid
+        fetched = fetched_products(own.rows, other_grid, make_products, at_once=size.part)
+        products = _numbered_from(own.first, fetched)
         blocks = [
             _QueryBlock.of(queries, relevance, products, gallery.near, error, limit)
             for queries in slices(span.stop, height, first=span.start)
         ]
         with ThreadpoolController().limit(limits=1, user_api="blas"):  # the threads are ours
-            if find_pairs is None:
-                tasks = _tasks(blocks, span if symmetric else slice(0, 0), len(gallery), width)
-                _share(tasks, left, right, error, add_tile, threads)
-            else:
+            if find_pairs is not None and whole is not None:
                 for block in blocks:
                     rows = block.queries if symmetric else slice(0, min(height, len(gallery)))
-                    block.raise_low_by(left[block.queries] @ right[rows].T, rows, error, add_tile)
+                    product = own[block.queries] @ whole[1][rows].T
+                    block.raise_low_by(product, rows, error, _add_tile(make_add_tile, own, whole[1]))
                     block.take_off(products)
                 _find(blocks, find_pairs, error, threads)
+            else:
+                for others in slices(len(gallery), size.part):
+                    other = _Part.of(gallery, others) if whole is None else whole[1]
+                    tasks = _tasks(blocks, span if symmetric else slice(others.start, others.start), others, width)
+                    _share(tasks, own, other, error, _add_tile(make_add_tile, own, other), threads)
         for block in blocks:
             yield make_ranking(
                 block.queries,
@@ -100,6 +118,56 @@ def rank_all(
                 unit=gallery.unit,
                 limit=block.limit,
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """Some rows of a set, in memory: on the grid and in float32. Slices of it are those of the whole set.
+
+    Attributes:
+        grid: the rows.
+        real: (n, d) float32, in units of 2**26 steps.
+        longest: the length of the longest row, in the same units.
+        first: the number of the first row in the whole set.
+    """
+
+    grid: LoadedGrid
+    real: Float32
+    longest: float
+    first: int
+
+    @classmethod
+    def of(cls, grid: Grid, rows: slice) -> _Part:
+        part = grid.part(rows)
+        return cls(part, *to_float32(part.rows), rows.start)
+
+    @classmethod
+    def both(cls, query: Grid, gallery: Grid) -> tuple[_Part, _Part]:
+        own = cls.of(query, slice(0, len(query)))
+        return own, own if query is gallery else cls.of(gallery, slice(0, len(gallery)))
+
+    @property
+    def rows(self) -> GridRows:
+        return self.grid.rows
+
+    def __getitem__(self, rows: slice) -> Float32:
+        return self.real[rows.start - self.first : rows.stop - self.first]
+
+
+def _numbered_from(first: int, products: PairProducts) -> PairProducts:
+    """Products of queries that are numbered in the whole set."""
+    return lambda owners, rows: products(owners - first, rows)
+
+
+def _add_tile(make_add_tile: MakeAddTile, query: _Part, gallery: _Part) -> AddTile:
+    """What counts tiles whose rows are numbered in the whole sets; a tile by column has the sides exchanged."""
+    add_tile = make_add_tile(query.rows, gallery.rows)
+
+    def add(bins: Bins, tile: Tile) -> None:
+        first_query, first_row = tile.first_query - query.first, tile.first_row - gallery.first
+        add_tile(bins, dataclasses.replace(tile, first_query=first_query, first_row=first_row))
+
+    return add
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,14 +343,14 @@ class _Task:
     then: tuple[_QueryBlock, ...]
 
 
-def _tasks(blocks: list[_QueryBlock], mirrored: slice, n_gallery: int, width: int) -> list[_Task]:
+def _tasks(blocks: list[_QueryBlock], mirrored: slice, gallery: slice, width: int) -> list[_Task]:
     """Every tile once; those of gallery rows that are queries of these blocks (`mirrored`) on and above the diagonal.
 
     A block looks at its limits after 1, 2, 4, 8, ... tiles. The diagonal comes first: every block soon has seen some.
     """
     n = len(blocks) if mirrored.stop > mirrored.start else 0
     tiles = [(i, blocks[i + gap].queries, i + gap) for gap in range(n) for i in range(n - gap)]
-    rest = [*slices(mirrored.start, width), *slices(n_gallery, width, first=mirrored.stop)]
+    rest = [*slices(mirrored.start, width, first=gallery.start), *slices(gallery.stop, width, first=mirrored.stop)]
     tiles += [(i, rows, i) for i in range(len(blocks)) for rows in rest]
     seen: Counter[int] = Counter()
     tasks = []
@@ -294,7 +362,7 @@ def _tasks(blocks: list[_QueryBlock], mirrored: slice, n_gallery: int, width: in
     return tasks
 
 
-def _share(tasks: list[_Task], left: Float32, right: Float32, error: float, add_tile: AddTile, threads: int) -> None:
+def _share(tasks: list[_Task], left: _Part, right: _Part, error: float, add_tile: AddTile, threads: int) -> None:
     """Threads take one tile after the other."""
     waiting = iter(tasks)
     one_at_a_time = threading.Lock()

@@ -20,6 +20,10 @@ from recallatk.ranking.positives import MOST_QUERIES, BestPositives, find_best_p
 from recallatk.ranking.products import MakeProducts, PairProducts, fetched_products
 from recallatk.relevance import Relevance
 
+PART_NUMBERS = 2**22
+"""Coordinates of gallery rows that are looked at together by queries from elsewhere: memory of that size is used again
+for the next part, where more would be new and cost more than the work on it."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LevelCounts:
@@ -132,6 +136,7 @@ def rank_first(
     Where every query is also in the gallery, each pair of parts is looked at once and counts for both.
     """
     alone = query is gallery
+    other_part = size.part if alone else min(size.part, max(1, PART_NUMBERS // gallery.dim))
     counted, ignored = LevelCounts.zeros(len(query)), LevelCounts.zeros(len(query))
     n_ignored = np.zeros(len(query), np.int64)
     bests = []
@@ -144,7 +149,7 @@ def rank_first(
     similarity = np.concatenate([np.empty(0), *(best.similarity for best in bests)])
     for queries in slices(len(query), size.part):
         own = query.part(queries)
-        for others in slices(len(gallery), size.part, first=queries.start if alone else 0):
+        for others in slices(len(gallery), other_part, first=queries.start if alone else 0):
             other = own if alone and others == queries else gallery.part(others)
             both = similarity[others] if alone and others != queries else None
             here, there = count_levels(

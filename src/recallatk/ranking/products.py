@@ -76,15 +76,24 @@ def float32_rows(query: GridRows, gallery: GridRows) -> tuple[Float32, Float32, 
     in any order: the result is within (d + 3) u (1 + 2 d u) |x| |y| of the exact one (docs/exactness.md). The error is
     in units of 2**52 grid steps of similarity.
     """
-    right, longest_right = _to_float32(gallery)
-    left, longest_left = (right, longest_right) if query is gallery else _to_float32(query)
-    d = right.shape[1]
+    right, longest_right = to_float32(gallery)
+    left, longest_left = (right, longest_right) if query is gallery else to_float32(query)
+    return left, right, float32_error(right.shape[1], longest_left, longest_right)
+
+
+def float32_error(d: int, longest_left: float, longest_right: float) -> float:
+    """How far products of float32 rows may be from the exact ones; see `float32_rows`."""
     # The factor 1.001 covers the roundings of this formula and of the lengths.
-    error = (d + 3) * UNIT_ROUNDOFF * (1 + 2 * d * UNIT_ROUNDOFF) * 1.001 * longest_left * longest_right + SMALLEST
-    return left, right, float(error)
+    factor = (d + 3) * UNIT_ROUNDOFF * (1 + 2 * d * UNIT_ROUNDOFF) * 1.001
+    return float(factor * longest_left * longest_right + SMALLEST)
 
 
-def _to_float32(rows: GridRows) -> tuple[Float32, float]:
+def longest_possible(d: int) -> float:
+    """The length that no grid row passes, in units of 2**26 steps: 1, and what rounding adds to each coordinate."""
+    return 1 + math.sqrt(d) * 2.0**-26
+
+
+def to_float32(rows: GridRows) -> tuple[Float32, float]:
     """Rows in units of 2**26 steps, which is the most that a coordinate is, and the length of the longest."""
     real = np.empty(rows.shape, np.float32)
     longest = 0.0
