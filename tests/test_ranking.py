@@ -287,7 +287,7 @@ def test_at_best_gives_zero_where_there_is_no_positive():
 
 def test_an_unknown_backend_is_named():
     query = EmbeddingSet(np.eye(2), list("aa"))
-    with pytest.raises(ChoiceError, match="no backend 'gpu'; choose one of: auto, native, numpy, reference"):
+    with pytest.raises(ChoiceError, match="no backend 'gpu'; choose one of: auto, native, numpy, torch, reference"):
         counts(query, backend="gpu")
 
 
