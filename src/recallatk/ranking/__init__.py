@@ -88,13 +88,19 @@ def rank(
     if workers < 1:
         raise ChoiceError(f"threads={threads}: there must be at least one")
     part = (block or Block.within(budget, query.dim)).part
-    once = depth == "first" and query is not gallery and len(query) <= part  # each part of the gallery is made once
-    if backend not in STREAMS or (max(len(query), len(gallery)) <= part and not once):
+    fits = max(len(query), len(gallery)) <= part
+    if backend not in STREAMS or (fits and not _looks_once(query, gallery, part, depth, backend)):
         query, gallery = load_both(query, gallery)
     blocks: Iterator[Ranking] = rank_blocks(
         query, gallery, relevance, depth=depth, limit=limit, memory=budget, threads=workers, block=block
     )
     return _with_threads(blocks, workers)
+
+
+def _looks_once(query: Grid, gallery: Grid, part: int, depth: Depth, backend: str) -> bool:
+    """Whether each part of the gallery is looked at once only, so that nothing is won by keeping it."""
+    in_parts = depth == "first" and backend != "reference" and gallery.similarity != "euclidean"
+    return in_parts and query is not gallery and len(query) <= part
 
 
 def _with_threads(blocks: Iterator[Ranking], threads: int) -> Iterator[Ranking]:
