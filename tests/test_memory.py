@@ -32,10 +32,10 @@ def test_a_limit_is_for_the_whole_process():
     left, notes = working_memory(held + 10**9, 10**6)
     assert abs(left - 10**9) < 10**8
     assert notes == ()
-    left, notes = working_memory(held // 2, 12_345_678)
-    assert left == 12_345_678
+    left, notes = working_memory(held // 2, 123_456_789)
+    assert left == 123_456_789
     assert len(notes) == 1
-    assert "needs at least 13 MB more" in notes[0]
+    assert "given 124 MB more" in notes[0]
 
 
 def test_a_small_limit_changes_no_number_and_is_noted():
@@ -45,7 +45,7 @@ def test_a_small_limit_changes_no_number_and_is_noted():
     assert dict(plain) == dict(squeezed)
     assert str(plain.signature) == str(squeezed.signature)
     assert not plain.provenance.notes
-    assert "the ranking took the smallest parts" in squeezed.provenance.notes[0]
+    assert squeezed.provenance.notes[0].startswith("memory: 1 MB is too little, as the process holds ")
 
 
 def test_a_large_array_lies_on_disk():
@@ -111,13 +111,13 @@ print(next(line.split()[1] for line in status.splitlines() if line.startswith("V
 @pytest.mark.parametrize("metrics", [[], ["map"]])
 def test_the_peak_of_a_process_stays_below_its_limit(tmp_path, suffix, metrics):
     rng = np.random.default_rng(3)
-    n, d = 100_000, 512
+    n, d = 60_000, 512
     labels = rng.integers(0, n // 10, n)
     rows = rng.normal(size=(n // 10, d)).astype(np.float32)[labels]
     rows += 2 * rng.normal(size=(n, d)).astype(np.float32)
     ids = tuple(f"row {i}" for i in range(n))
     save_embeddings(EmbeddingSet(rows, [str(label) for label in labels], ids=ids), tmp_path / f"rows{suffix}")
-    limit = 150 * 10**6 if suffix == ".npy" else 230 * 10**6  # Arrow alone takes 80 MB
+    limit = 200 * 10**6  # Python, Arrow, ids and labels take some 110 of them
     found = subprocess.run(
         [sys.executable, "-c", PEAK, tmp_path / f"rows{suffix}", str(limit), *metrics],
         capture_output=True,
@@ -125,6 +125,6 @@ def test_the_peak_of_a_process_stays_below_its_limit(tmp_path, suffix, metrics):
         check=True,
     )
     peak, value = found.stdout.split()
-    assert rows.nbytes > 200 * 10**6
+    assert rows.nbytes > 120 * 10**6
     assert int(peak) * 1024 < limit
     assert 0 < float(value) < 1

@@ -407,10 +407,7 @@ def test_memory_and_device_decide_the_sizes(monkeypatch):
     assert 2 * plan.panel * 512 * 8 <= 2**29
     assert plan.tile**2 * 24 <= 2**28
     assert plan.pairs * 512 * 24 <= 2**28
-<<<<<<< HEAD
     assert Plan.of(60_000, memory=2**30).tile * 60_000 * 16 <= 2**28
-=======
->>>>>>> 863b57c (Count on a GPU with torch: half-precision products screen, the device rechecks exactly)
     assert Plan.of(10**4, memory=1) == Plan("cpu", "float32", 1, 1, 1)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**31, 2**33))

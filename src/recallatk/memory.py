@@ -15,6 +15,7 @@ from recallatk.types import RecallatkError
 
 FRACTION_OF_FREE = 4
 UNKNOWN = 2**30
+LEAST = 2**25
 
 
 def default_memory() -> int:
@@ -35,16 +36,17 @@ def working_memory(limit: int | None, least: int) -> tuple[int, tuple[str, ...]]
 
     Args:
         limit: bytes; None for what the process holds and a quarter of what is free.
-        least: what the work takes in any case.
+        least: what the work takes in any case. Below LEAST it would take too long.
     """
+    least = max(least, LEAST)
     if limit is None:
         return max(default_memory(), least), ()
     held = resident_memory()
     if limit - held >= least:
         return limit - held, ()
     return least, (
-        f"memory: {megabytes(limit)} is too little, as the process holds {megabytes(held)} and needs at least "
-        f"{megabytes(least)} more; the ranking took the smallest parts",
+        f"memory: {megabytes(limit)} is too little, as the process holds {megabytes(held)} before it ranks; "
+        f"the ranking was given {megabytes(least)} more",
     )
 
 

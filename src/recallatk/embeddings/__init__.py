@@ -25,6 +25,7 @@ from recallatk.types import (
     as_labels,
     as_rows,
     release_pages,
+    take_rows,
     unusable_rows,
 )
 
@@ -142,8 +143,7 @@ def load_embeddings(
 def _rows_in_blocks(rows: npt.NDArray[Any], keep: npt.NDArray[np.int64], most: int) -> npt.NDArray[Any]:
     kept, _ = new_array((len(keep), rows.shape[1]), rows.dtype, most=most)
     for start in range(0, len(keep), 4096):
-        kept[start : start + 4096] = rows[keep[start : start + 4096]]
-        release_pages(rows)
+        kept[start : start + 4096] = take_rows(rows, keep[start : start + 4096])
         release_pages(kept)
     return kept
 

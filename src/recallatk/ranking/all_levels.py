@@ -79,7 +79,7 @@ def rank_all(
     longest = [longest_possible(query.dim)] * 2 if whole is None else [part.longest for part in whole]
     error = float32_error(query.dim, *longest)
     find_pairs = None
-    few = limit is not None and ASKED_OF * limit.sum() <= len(limit) * len(gallery)
+    few = limit is not None and ASKED_OF * float(limit.mean()) <= len(gallery)
     if whole is not None and make_find_pairs is not None and few:
         find_pairs = make_find_pairs(whole[0].rows, whole[1].rows)
     area = size.queries * size.gallery // threads

@@ -43,7 +43,7 @@ class Block:
         if least.bytes(dim) > memory:
             raise RecallatkError(f"memory={memory} bytes is too little to rank with; give at least {least.bytes(dim)}")
         rest = memory - least.bytes(dim)
-        pairs = min(cls.pairs, least.pairs + rest // 2 // BYTES_A_PAIR)
+        pairs = min(cls.pairs, max(least.pairs, rest // 2 // BYTES_A_PAIR))
         part = least.part + rest // 4 // (2 * bytes_a_row(dim))
         block = cls(pairs=pairs, part=part)
         while block.bytes(dim) > memory and block.queries > least.queries:
@@ -54,7 +54,7 @@ class Block:
     @classmethod
     def least(cls) -> Block:
         """The smallest block."""
-        return cls(1, 1024, 32, 64)
+        return cls(1, 1024, 32, 16)
 
     def bytes(self, dim: int) -> int:
         """The working memory of ranking with this block, in bytes."""

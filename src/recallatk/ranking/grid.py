@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.types import Similarity, float32_blocks, release_pages
+from recallatk.types import Similarity, float32_blocks, release_pages, take_rows
 
 GridRows = npt.NDArray[np.int32]
 
@@ -18,9 +18,6 @@ UNIT_BITS = 26
 
 RAW_BITS = {"dot": 26, "euclidean": 25}
 """The longest raw row is at most 2**26 (dot), or 2**25 (euclidean), grid steps long."""
-
-FETCHED = 256
-"""Rows that are fetched one by one before pages are given back: the system maps some 64 KB around each."""
 
 NEAR = 1_000_000
 """Similarities within one part in a million of the largest possible one are near-ties: what float32 products err."""
@@ -49,20 +46,12 @@ class StreamedRows:
 
     def __getitem__(self, rows: slice | npt.NDArray[np.int64]) -> GridRows:
         """The grid rows of a slice, or of these row numbers (read fastest when they rise)."""
-        part = self.embeddings[rows] if isinstance(rows, slice) else self._fetch(rows)
+        part = self.embeddings[rows] if isinstance(rows, slice) else take_rows(self.embeddings, rows)
         grid = np.empty(part.shape, dtype=np.int32)
         for start, block in float32_blocks(part, rows_a_block=_rows_a_block(part)):
             _write_rows(block, self.bits, grid[start : start + len(block)])
         release_pages(self.embeddings)
         return grid
-
-    def _fetch(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.generic]:
-        fetched = np.empty((len(rows), self.embeddings.shape[1]), self.embeddings.dtype)
-        for start in range(0, len(rows), FETCHED):
-            some = slice(start, start + FETCHED)
-            fetched[some] = self.embeddings[rows[some]]
-            release_pages(self.embeddings)
-        return fetched
 
 
 @dataclasses.dataclass(frozen=True)

@@ -77,24 +77,14 @@ class Plan:
 
     @classmethod
     def _within(cls, memory: int, d: int, device: Literal["cuda", "cpu"], dtype: Literal["float16", "float32"]) -> Plan:
-<<<<<<< HEAD
         """Half of the memory for two panels, a quarter for a tile, a quarter for rows of a tile or pairs in float64."""
         row, quarter = d * (4 + np.dtype(dtype).itemsize), memory // 4
-=======
-        """Half of the memory for two panels, a quarter for a tile, a quarter for rows in float64."""
-        row = d * (4 + np.dtype(dtype).itemsize)
->>>>>>> 863b57c (Count on a GPU with torch: half-precision products screen, the device rechecks exactly)
         return cls(
             device,
             dtype,
             panel=max(1, memory // 2 // (2 * row)),
-<<<<<<< HEAD
             tile=max(1, min(MOST_TILE, math.isqrt(quarter // BYTES_A_PLACE), quarter // (16 * d))),
             pairs=max(1, min(MOST_PAIRS, quarter // (24 * d))),
-=======
-            tile=max(1, min(MOST_TILE, math.isqrt(memory // 4 // BYTES_A_PLACE))),
-            pairs=max(1, min(MOST_PAIRS, memory // 4 // (24 * d))),
->>>>>>> 863b57c (Count on a GPU with torch: half-precision products screen, the device rechecks exactly)
         )
 
 

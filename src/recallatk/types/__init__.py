@@ -13,6 +13,7 @@ from recallatk.types.checks import (
     each_label,
     float32_blocks,
     release_pages,
+    take_rows,
     unusable_rows,
 )
 from recallatk.types.errors import ChoiceError, RecallatkError
@@ -76,5 +77,6 @@ __all__ = [
     "each_label",
     "float32_blocks",
     "release_pages",
+    "take_rows",
     "unusable_rows",
 ]

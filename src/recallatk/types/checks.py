@@ -23,6 +23,9 @@ Float32Rows: TypeAlias = npt.NDArray[np.float32]
 MAPPED_BYTES = 2**24
 """So much of a mapped file is read before its pages are given back."""
 
+FETCHED = 256
+"""Rows that are fetched one by one before that: the system maps some 64 KB around each."""
+
 
 def as_numbers(values: Any, name: str) -> npt.NDArray[Any]:
     """Anything that an array library or a list holds, as a numpy array of real numbers.
@@ -84,6 +87,17 @@ def release_pages(array: npt.NDArray[Any]) -> None:
         owner = owner.base
     if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         owner.madvise(mmap.MADV_DONTNEED)
+
+
+def take_rows(array: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """These rows of an array; of a mapped file, what was read does not stay in memory."""
+    if not isinstance(array, np.memmap):
+        return array[rows]
+    taken = np.empty((len(rows), *array.shape[1:]), array.dtype)
+    for start in range(0, len(rows), FETCHED):
+        taken[start : start + FETCHED] = array[rows[start : start + FETCHED]]
+        release_pages(array)
+    return taken
 
 
 def unusable_rows(embeddings: npt.NDArray[Any]) -> list[tuple[int, str]]:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.types.checks import Label, LabelKind, as_ids, as_labels, as_positions, as_rows, as_texts, unusable_rows
+from recallatk.types.checks import (
+    Label,
+    LabelKind,
+    as_ids,
+    as_labels,
+    as_positions,
+    as_rows,
+    as_texts,
+    take_rows,
+    unusable_rows,
+)
 from recallatk.types.errors import RecallatkError
 
 if TYPE_CHECKING:
@@ -265,7 +275,7 @@ class EmbeddingSet(_Rows):
     def take(self, rows: Sequence[int]) -> EmbeddingSet:
         """The set of these rows, in this order."""
         index = np.asarray(rows, dtype=np.int64)
-        return dataclasses.replace(self, embeddings=self.embeddings[index], **_take_columns(self, rows))
+        return dataclasses.replace(self, embeddings=take_rows(self.embeddings, index), **_take_columns(self, rows))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
