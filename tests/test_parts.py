@@ -64,8 +64,9 @@ def test_a_private_mapping_keeps_what_was_written_to_it(tmp_path):
 def test_grids_in_parts_count_the_same(backend, depth, part):
     rng = np.random.default_rng(part)
     for maker, similarity in itertools.product(("clusters", "duplicates", "one point"), ("cosine", "euclidean")):
-        one = sample(rng, WORLDS[maker], 90)
-        two = sample(rng, WORLDS[maker], 40, n_labels=10, name="other")
+        n = min(90, 12 * part)
+        one = sample(rng, WORLDS[maker], n, n_labels=n // 4)
+        two = sample(rng, WORLDS[maker], n // 2, n_labels=n // 4, name="other")
         protocol = EvalProtocol(ignore_same="camera", similarity=similarity)
         for query, gallery in ((one, None), (one, two), (two, one)):
             relevance = build_relevance(query, gallery, protocol)
