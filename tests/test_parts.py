@@ -118,6 +118,17 @@ def in_shards(query, gallery, protocol, starts, backend):
     return ranking_of_shards(best, merged, unit=whole.unit)
 
 
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+def test_large_classes_in_shards_add_up(similarity):
+    rng = np.random.default_rng(4)
+    gallery = sample(rng, WORLDS["clusters"], 600, n_labels=3)
+    query = sample(rng, WORLDS["clusters"], 450, n_labels=3, name="query")
+    protocol = EvalProtocol(similarity=similarity)
+    own, whole = to_grid(query.embeddings, gallery.embeddings, similarity=similarity)
+    expected = columns_of(rank(own, whole, build_relevance(query, gallery, protocol), backend="reference"))
+    assert_same(columns_of([in_shards(query, gallery, protocol, [0, 450], HERE[0])]), expected, similarity)
+
+
 @pytest.mark.parametrize("backend", [name for name in HERE if name != "reference"])
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 @pytest.mark.parametrize("maker", ["clusters", "duplicates", "one point", "codes", "almost one point"])

@@ -99,7 +99,7 @@ def rank(
 
 def _looks_once(query: Grid, gallery: Grid, part: int, depth: Depth, backend: str) -> bool:
     """Whether each part of the gallery is looked at once only, so that nothing is won by keeping it."""
-    in_parts = depth == "first" and backend != "reference" and gallery.similarity != "euclidean"
+    in_parts = depth == "first" and backend != "reference"
     return in_parts and query is not gallery and len(query) <= part
 
 

@@ -110,7 +110,8 @@ def find_best_positives(
     """Compare queries with their positives.
 
     Queries that share many positives (few large classes) are compared with them in a float32 product; whatever may be
-    the best or a near-tie of it is then compared exactly. All others are compared pair by pair.
+    the best or a near-tie of it is then compared exactly. All others, and euclidean similarities, are compared pair by
+    pair.
 
     Args:
         query: the rows of the queries.
@@ -131,7 +132,8 @@ def find_best_positives(
         found.append(_keep_best(n_positives, owners, rows + first, similarities, gallery.near))
 
     one_by_one = np.ones(n, dtype=np.bool_)
-    for group, rows in relevance.groups(SHARED):
+    # The float32 product of a group says nothing of how far rows are apart.
+    for group, rows in relevance.groups(SHARED) if gallery.similarity != "euclidean" else ():
         members = group[(group >= start) & (group < queries.stop)]
         one_by_one[members - start] = False
         for some in slices(len(members), size.queries):
