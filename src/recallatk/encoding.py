@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
@@ -13,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.images import DEFAULT_POLICY, DecodePolicy, pixel_bytes
+from recallatk.images import DEFAULT_POLICY, DecodePolicy, content_of, pixel_bytes
 from recallatk.images import decode as decode_image
 from recallatk.types import (
+    Box,
     ChoiceError,
     EmbeddingSet,
     Encoder,
@@ -113,12 +113,15 @@ def encode(
         raise RecallatkError(f"there are {len(sets)} sets; give the queries alone, or the queries and the gallery")
     work = _Encoding(encoder, batch, decode, policy, cache)
     names = [name for side in sets for name in side.ids]
+    boxes = [box for side in sets for box in side.boxes or [None] * len(side)]
+    if not decode and any(boxes):
+        raise RecallatkError("boxes are cut out of decoded pictures; use decode=True (--hand-over pixels)")
     elements = [element for side in sets for element in side.elements]
     if not elements:
         raise RecallatkError("there are no images to encode; hand over at least one")
     rows = []
-    for done, (name, element) in enumerate(zip(names, elements, strict=True), start=1):
-        rows.append(work.add(name, element))
+    for done, (name, element, box) in enumerate(zip(names, elements, boxes, strict=True), start=1):
+        rows.append(work.add(name, element, box))
         failure = work.failures.get(rows[-1])
         if failure and on_error == "error":
             raise RecallatkError(
@@ -160,27 +163,27 @@ class _Encoding:
     _seen: dict[Hashable, int] = dataclasses.field(default_factory=dict)
     _waiting: list[Any] = dataclasses.field(default_factory=list)
 
-    def add(self, name: str, element: Any) -> int:
+    def add(self, name: str, element: Any, box: Box | None = None) -> int:
         """Take one element and say which row it has; decodes and encodes only what was not seen before."""
-        place: Hashable = os.fspath(element) if _is_path(element) else id(element)
+        place: Hashable = (os.fspath(element) if _is_path(element) else id(element), box)
         if place not in self._seen:
-            self._seen[place] = self._look_at(name, element)
+            self._seen[place] = self._look_at(name, element, box)
         return self._seen[place]
 
-    def _look_at(self, name: str, element: Any) -> int:
+    def _look_at(self, name: str, element: Any, box: Box | None) -> int:
         try:
             data = _bytes_of(element, must_be_file=self.decode or not isinstance(element, str))
         except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
             return self._fail(name, f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})")
         if data is None:
-            return self._take(name, element, None, None)
-        content = hashlib.sha256(data).hexdigest()
+            return self._take(name, element, None, None, box)
+        content = content_of(data, box)
         key = ("content", content)
         if key not in self._seen:
-            self._seen[key] = self._take(name, element, data, content)
+            self._seen[key] = self._take(name, element, data, content, box)
         return self._seen[key]
 
-    def _take(self, name: str, element: Any, data: bytes | None, content: str | None) -> int:
+    def _take(self, name: str, element: Any, data: bytes | None, content: str | None, box: Box | None) -> int:
         if self.cache is not None and content is not None and content in self.cache:
             self.flush()
             cached = np.asarray(self.cache[content])[None]
@@ -190,7 +193,7 @@ class _Encoding:
             if data is None or not _is_path(element):
                 raise RecallatkError(f"{name}: only files are decoded, not {type(element).__name__}; use decode=False")
             try:
-                decoded = decode_image(data, policy=self.policy, name=name)
+                decoded = decode_image(data, policy=self.policy, name=name, box=box)
             except RecallatkError as error:
                 return self._fail(name, str(error))
             self.conversions.update(decoded.conversions)
