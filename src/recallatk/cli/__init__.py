@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_args
 
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
 
+from recallatk.cli.check import check
 from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_EMBEDDINGS,
@@ -63,6 +64,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(score)
+app.command(check)
 
 
 @app.command(name="eval")

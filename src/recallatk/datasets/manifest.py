@@ -31,7 +31,7 @@ BOX_COLUMNS = (("x1", "y1", "x2", "y2"), ("x_1", "y_1", "x_2", "y_2"))
 FLAG_COLUMNS = ("is_query", "is_gallery")
 """Two columns of yes and no that are the role of a row, as in the tables of OML."""
 
-_FLAGS = {True: True, False: False, None: False, 1: True, 0: False}
+_FLAGS = {True: True, False: False, None: False}  # 1 and 0 are equal to them
 _FLAG_WORDS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False, "": False, "nan": False}
 
 _ALIASES = {
@@ -66,11 +66,11 @@ def load_manifest(
 
     Columns: `path` and `label`; optional `id` and `role` (query, gallery or both), and `easting` and `northing` (or
     `utm_east` and `utm_north`, or `x` and `y`), which are each row's position in metres; every other column is a group
-    column. `split` is read as `role` when it names query or gallery rows and there is no `role`. Without roles every
-    row is both, which is leave-one-out. `is_query` and `is_gallery` are read as `role` where there is no `role`.
-    `x1, y1, x2, y2` (or `x_1, y_1, x_2, y_2`) are a box in pixels, left, top, right, bottom: that part of the picture
-    is the image. In a file called `metadata`, as `imagefolder` has it, `file_name` is the path. Cells of .csv and .tsv stay the text they are. Rows need no label where they
-    have positions; without a column `label` they have none, which the notes say.
+    column. `is_query` and `is_gallery` are read as `role` where there is no `role`, and so is `split` when it names
+    query or gallery rows. Without roles every row is both, which is leave-one-out. `x1, y1, x2, y2` (or `x_1, y_1, x_2,
+    y_2`) are a box in pixels, left, top, right, bottom: that part of the picture is the image. In a file called
+    `metadata`, as `imagefolder` has it, `file_name` is the path. Cells of .csv and .tsv stay the text they are. Rows
+    need no label where they have positions; without a column `label` they have none, which the notes say.
 
     Args:
         path: the manifest.
