@@ -85,7 +85,10 @@ class Inspection:
             "evaluated": self.evaluated,
             "labels": {label: dict(counts) for label, counts in self.labels.items()},
             "sizes": {what: dict(zip(names, values, strict=True)) for what, values in self.sizes.items()},
-            "findings": [{**dataclasses.asdict(finding), "count": len(finding.items)} for finding in self.findings],
+            "findings": [
+                {**dataclasses.asdict(finding), "items": list(finding.items), "count": len(finding.items)}
+                for finding in self.findings
+            ],
         }
 
     def to_json(self) -> str:
