@@ -132,7 +132,7 @@ def embed(
     Args:
         data: as for `recallatk eval`.
         encoder: a name (see `recallatk encoders`) or module:attribute.
-        output: a .npy, .npz, .parquet or .safetensors file; query and gallery become NAME-query and NAME-gallery.
+        output: a .npy, .npz, .parquet, .safetensors or .h5 file; query and gallery become NAME-query and NAME-gallery.
         overwrite: write over files that are there already.
         quiet: no progress and no notes.
     """

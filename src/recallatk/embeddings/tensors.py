@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from recallatk.embeddings.samples import (
     Samples,
     as_document,
     from_columns,
+    half_precision,
     parse_document,
     pick_embeddings,
     readable,
@@ -60,7 +62,10 @@ def read(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
             if not isinstance(columns[key], list):
                 raise ValueError(f"{key} in the header is no JSON list")
         document = parse_document(header[DOCUMENT_KEY], name) if DOCUMENT_KEY in header else None
-    return embeddings, from_columns(columns, aside, document, positions)
+    samples = from_columns(columns, aside, document, positions)
+    if slices[chosen].get_dtype() == "BF16":
+        samples = dataclasses.replace(samples, notes=(*samples.notes, half_precision("bfloat16")))
+    return embeddings, samples
 
 
 def write(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any]) -> tuple[Path, ...]:
