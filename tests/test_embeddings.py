@@ -857,7 +857,7 @@ def test_a_clip_retrieval_folder_that_does_not_fit_together_names_the_part(tmp_p
         load_embeddings(folder)
     (tmp_path / "kept.parquet").rename(folder / "metadata" / "metadata_1.parquet")
     np.save(folder / "img_emb" / "img_emb_1.npy", np.ones((2, 3), dtype=np.float16))
-    with pytest.raises(RecallatkError, match=r"img_emb_1.npy has 3 columns of float16, the first part 2"):
+    with pytest.raises(RecallatkError, match=r"img_emb_1.npy has 3 columns of float16, the first 2"):
         load_embeddings(folder)
     for file in (folder / "img_emb").iterdir():
         file.unlink()

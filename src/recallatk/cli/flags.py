@@ -91,7 +91,7 @@ class Embeddings:
     """Precomputed embeddings.
 
     Attributes:
-        query: embeddings of the queries (.npy, .npz, .parquet, .safetensors, .h5, or a folder of clip-retrieval); alone:
+        query: embeddings of the queries (.npy, .npz, .parquet, .safetensors, .h5, a clip-retrieval folder); alone:
             leave-one-out.
         gallery: embeddings of the gallery.
         query_labels: labels for a bare .npy: .npy, .txt (one a line), .csv, .tsv, .json or .parquet.

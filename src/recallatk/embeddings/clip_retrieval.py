@@ -36,18 +36,19 @@ def read(path: Path, name: str, *, most: int | None = None) -> tuple[npt.NDArray
     mapped = [
         as_rows(arrays.read_array(part, f"{name}: {part.name}"), f"{name}: {part.name}") for part in parts.values()
     ]
+    first, width = mapped[0].dtype, mapped[0].shape[1]
     for part, array in zip(parts.values(), mapped, strict=True):
-        if array.shape[1] != mapped[0].shape[1] or array.dtype != mapped[0].dtype:
+        if array.shape[1] != width or array.dtype != first:
             raise RecallatkError(
-                f"{name}: {part.name} has {array.shape[1]} columns of {array.dtype}, the first part {mapped[0].shape[1]} "
-                f"of {mapped[0].dtype}; all parts must be of one encoder"
+                f"{name}: {part.name} has {array.shape[1]} columns of {array.dtype}, the first {width} of {first}; "
+                "all parts must be of one encoder"
             )
     samples = _read_samples(path, name, {number: len(array) for number, array in zip(parts, mapped, strict=True)})
     rows, place = new_array((sum(map(len, mapped)), mapped[0].shape[1]), mapped[0].dtype, most=most)
     start = 0
     for array in mapped:
-        for first in range(0, len(array), BLOCK_ROWS):
-            block = array[first : first + BLOCK_ROWS]
+        for row in range(0, len(array), BLOCK_ROWS):
+            block = array[row : row + BLOCK_ROWS]
             rows[start : start + len(block)] = block
             start += len(block)
             release_pages(array)
