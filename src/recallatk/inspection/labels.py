@@ -37,7 +37,7 @@ def find_lonely_labels(labels: Mapping[str, Mapping[str, int]]) -> Iterator[Find
             yield Finding(
                 "single-image-label",
                 "warning",
-                f"{counted(len(single), 'label has', 'labels have')} one image only: nothing can be found for it",
+                f"{counted(len(single), 'label has', 'labels have')} one image only: such a query finds nothing",
                 "add an image of each, or correct the label",
                 tuple(_with_nearest(single, labels)),
             )
