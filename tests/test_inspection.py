@@ -287,6 +287,11 @@ def test_a_misspelt_label_is_near_and_another_word_is_not(tmp_path: Path) -> Non
     assert only(inspect(tmp_path), "label-query-only").items == ("'scisors', nearest 'scissors'",)
 
 
+def test_numbers_that_differ_are_other_classes_and_no_slips(tmp_path: Path) -> None:
+    put(tmp_path, names=(*CLEAN, "query/person 101/1.png", "gallery/person 102/1.png", "gallery/person_103/1.png"))
+    assert only(inspect(tmp_path), "label-query-only").items == ("'person 101'",)
+
+
 def test_a_query_without_a_positive_names_the_rule_that_took_it(tmp_path: Path) -> None:
     put(tmp_path, names=("1.png", "2.png", "3.png", "4.png"))
     table = "path,label,role,camera\n1.png,a,query,c1\n2.png,a,gallery,c1\n3.png,b,query,c1\n4.png,b,gallery,c2\n"

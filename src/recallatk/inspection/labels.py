@@ -112,13 +112,18 @@ def _with_nearest(labels: Sequence[str], others: Iterable[str]) -> list[str]:
     for number, label in enumerate(labels):
         alike = [other for other in plain[_plain(label)] if other != label]
         if not alike and number < compared:
-            close = difflib.get_close_matches(label, others, n=2, cutoff=0.8)
-            alike = [other for other in close if other != label]
+            close = difflib.get_close_matches(label, others, n=3, cutoff=0.8)
+            alike = [other for other in close if other != label and _digits(other) == _digits(label)]
         if alike:
             near.append(f"{label!r}, nearest {alike[0]!r}")
         else:
             far.append(repr(label))
     return near + far
+
+
+def _digits(label: str) -> list[str]:
+    """The numbers in a label: what differs in them is another class and no slip."""
+    return re.findall(r"[0-9]+", label)
 
 
 def _plain(label: str) -> str:
