@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -468,3 +469,15 @@ def test_a_folder_with_another_metadata_table_stays_a_folder_of_classes(root: Pa
     assert load_dataset(root).query.ids == ("a/1.png", "a/2.png", "b/1.png", "b/2.png")
     with pytest.raises(RecallatkError, match=r"no metadata\.csv"):
         load_dataset(root / "a", layout="imagefolder")
+
+
+@pytest.mark.parametrize(("written", "stored"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_a_path_in_another_unicode_form_than_the_file_is_found_with_a_note(
+    root: Path, written: str, stored: str
+) -> None:
+    Image.new("RGB", (2, 2)).save(root / unicodedata.normalize(stored, "café.png"))
+    data = read(root, f"path,label\n{unicodedata.normalize(written, 'café.png')},a\na/1.png,a\n")
+    assert data.query.ids == (unicodedata.normalize(stored, "café.png"), "a/1.png")
+    assert data.notes == ("1 path read in another Unicode form, as the files are only there so",)
+    message = failure(root, "path,label\nthé.png,a\n")
+    assert "no such file 'thé.png'" in message

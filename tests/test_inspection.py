@@ -440,3 +440,29 @@ def test_a_name_with_a_line_break_stays_in_its_line(tmp_path: Path) -> None:
     result = recallatk("check", tmp_path)
     assert "two\\nlines.png" in result.out
     assert result.code == 3
+
+
+def test_a_hostile_folder_is_told_in_one_go(tmp_path: Path) -> None:
+    put(tmp_path / "data", names=CLEAN)
+    cats = tmp_path / "data" / "gallery" / "cat"
+    (cats / "again").symlink_to(cats, target_is_directory=True)
+    (cats / "self.png").symlink_to("self.png")
+    for form in ("NFC", "NFD"):
+        photo(20 + len(form)).save(cats / unicodedata.normalize(form, "ü.png"))
+    (cats / "empty.png").touch()
+    (cats / "notes.jpg").write_text("see the other folder", encoding="utf-8")
+    (cats / "README.txt").write_text("hello", encoding="utf-8")
+    (cats / os.fsdecode(b"caf\xe9.png")).write_bytes((tmp_path / "data" / CLEAN[0]).read_bytes())
+    result = recallatk("check", tmp_path / "data")
+    assert result.code == 3
+    for words in (
+        "error: 1 item is missing or cannot be used (such as gallery/cat/self.png: ",
+        "error: 1 file is empty (such as gallery/cat/empty.png: ",
+        "error: 1 file cannot be read as an image (such as gallery/cat/notes.jpg: ",
+        "warning: 1 query has identical bytes in the gallery "
+        "(such as query/cat/1.png (cat) = gallery/cat/caf\\xe9.png (cat))",
+        "warning: 1 group of images has one name in two Unicode forms (NFC and NFD)",
+        "note: 1 other file left aside (such as 'gallery/cat/README.txt')",
+        "note: 1 linked folder not followed: a loop (such as 'gallery/cat/again')",
+    ):
+        assert words in result.out, result.out

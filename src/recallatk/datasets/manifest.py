@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -224,7 +225,7 @@ def _read_rows(
     separator: str | None,
     notes: list[str],
 ) -> list[_Row]:
-    columns, rows, converted = table.columns, [], 0
+    columns, rows, converted, recoded = table.columns, [], 0, 0
     empty = collections.Counter[str]()
     for row, (place, role) in enumerate(zip(table.places, roles, strict=True)):
         if role is None:
@@ -234,7 +235,8 @@ def _read_rows(
         if not isinstance(given, str) or not given:
             raise RecallatkError(f"{where}: the path is {given!r}; write the image's path, or remove the row")
         name, file = _locate(folder, given)
-        converted += os.sep == "/" and name != given
+        converted += os.sep == "/" and name == given.replace("\\", "/") != given
+        recoded += file is not None and name not in (given, given.replace("\\", "/"))
         box = _read_box([columns[column][row] for column in names.box], where, names.box)
         name = shown(name)
         identity = columns["id"][row] if "id" in columns else name + _suffix(box)
@@ -249,13 +251,18 @@ def _read_rows(
         notes.append(
             f"{counted(converted, 'path')} written with a backslash read with /, as the files are only there so"
         )
+    if recoded:
+        notes.append(f"{counted(recoded, 'path')} read in another Unicode form, as the files are only there so")
     notes.extend(f"the column {column!r} is empty in {counted(number, 'row')}" for column, number in empty.items())
     return rows
 
 
 def _locate(folder: Path, given: str) -> tuple[str, Path | None]:
     """The path with "/" and the file, which is None when it is not there."""
-    for name in dict.fromkeys((given, given.replace("\\", "/"))):
+    plain = given.replace("\\", "/")
+    # A name that went over a Mac comes back decomposed, and the table that was written elsewhere does not, or so.
+    forms = () if plain.isascii() else (unicodedata.normalize("NFC", plain), unicodedata.normalize("NFD", plain))
+    for name in dict.fromkeys((given, plain, *forms)):
         if os.path.isfile(folder / name):  # noqa: PTH113 - Path.is_file raises on a name that is too long
             return name.replace(os.sep, "/"), folder / name
     return given.replace(os.sep, "/"), None
