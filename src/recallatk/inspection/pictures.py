@@ -111,11 +111,12 @@ def read_picture(
         fault = str(error).removeprefix(f"{name}: cannot be read as an image: ")
         return Picture(bytes=len(data), content=content, fault=fault, link=link)
     image = decoded.image
-    pixels = hashlib.sha256(f"{image.width}x{image.height} ".encode() + image.tobytes()).hexdigest()
+    pixels = hashlib.sha256(f"{image.width}x{image.height} ".encode())
+    pixels.update(image.tobytes())
     return Picture(
         bytes=len(data),
         content=content,
-        pixels=pixels,
+        pixels=pixels.hexdigest(),
         width=image.width,
         height=image.height,
         conversions=decoded.conversions,
