@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import subprocess
 import sys
@@ -89,6 +90,31 @@ def test_rows_left_out_of_a_large_file_leave_the_rest_on_disk(tmp_path):
     loaded = load_embeddings(tmp_path / "rows.npy", labels=tmp_path / "labels.txt", on_error="skip", memory=10**5)
     assert isinstance(loaded.embeddings.embeddings, np.memmap)
     np.testing.assert_array_equal(loaded.embeddings.embeddings, np.delete(rows, [5, 8999], axis=0))
+
+
+def test_a_file_in_column_order_is_read_once_and_kept_in_row_order(tmp_path):
+    rows = np.random.default_rng(5).normal(size=(9000, 8)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", np.asfortranarray(rows))
+    (tmp_path / "labels.txt").write_text("\n".join(str(i % 900) for i in range(9000)), encoding="utf-8")
+    for memory in (10**5, 10**9):
+        loaded = load_embeddings(tmp_path / "rows.npy", labels=tmp_path / "labels.txt", memory=memory)
+        assert loaded.embeddings.embeddings.flags.c_contiguous
+        np.testing.assert_array_equal(loaded.embeddings.embeddings, rows)
+
+
+@pytest.mark.parametrize("mapping", ["anonymous", "copy on write"])
+def test_what_was_written_to_a_private_mapping_stays(mapping, tmp_path):
+    plain = np.random.default_rng(6).normal(size=(100, 8)).astype(np.float32)
+    if mapping == "anonymous":
+        buffer = mmap.mmap(-1, plain.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    else:
+        (tmp_path / "zeros").write_bytes(bytes(plain.nbytes))
+        with (tmp_path / "zeros").open("rb") as file:
+            buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    rows = np.ndarray(plain.shape, np.float32, buffer=buffer)
+    rows[:] = plain
+    evaluate_embeddings(EmbeddingSet(rows, [str(i % 10) for i in range(100)]))
+    np.testing.assert_array_equal(rows, plain)
 
 
 PEAK = """

@@ -142,3 +142,17 @@ def test_shards_add_up_to_the_whole_gallery(starts, maker, similarity, backend):
         expected = columns_of(rank(own, whole, build_relevance(query, gallery, protocol), backend="reference"))
         found = columns_of([in_shards(query, gallery, protocol, starts, backend)])
         assert_same(found, expected, f"{maker}, shards from {starts}")
+
+
+@pytest.mark.parametrize("backend", HERE)
+@pytest.mark.parametrize("depth", ["first", "all"])
+@pytest.mark.parametrize(("queries", "n"), [(0, 5), (0, 0), (5, 0)])
+def test_nothing_to_rank_is_no_error(queries, n, depth, backend):
+    rows = np.ones((9, 3), np.float32)
+    own, whole = to_grid(rows[:queries], rows[:n])
+    query, gallery = (EmbeddingSet(rows[:size], ["a"] * size) for size in (queries, n))
+    limit = None if depth == "first" else np.zeros(queries, np.int64)
+    relevance = build_relevance(query, gallery, EvalProtocol())
+    blocks = list(rank(own, whole, relevance, depth=depth, backend=backend, limit=limit))
+    assert sum(len(block) for block in blocks) == queries
+    assert all((block.n_positives == 0).all() for block in blocks)

@@ -15,7 +15,7 @@ import json
 import operator
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -237,7 +237,7 @@ def relevance_hash(
         columns: for each column, one cell a row over the sides one after the other; a cell holds any number of values.
         literal: further columns, of which the values themselves are hashed.
     """
-    texts: list[Memo[Cell, str]] = [*(_numbers() for _ in columns), *(Memo(_literal) for _ in literal)]
+    texts = [*(_numbers() for _ in columns), *(_literal for _ in literal)]
     starts = [0, *itertools.accumulate(len(side.samples) for side in sides)]
     cells = list(zip(*columns, *literal, strict=True)) if any(side.ties for side in sides) else []
     parts = []
@@ -245,10 +245,8 @@ def relevance_hash(
         rows = (side.order + start).tolist()
         for tie in side.ties:  # the cells decide between rows of one name
             rows[tie] = sorted(rows[tie], key=cells.__getitem__)
-        shown = [
-            memo.each([column[row] for row in rows]) for memo, column in zip(texts, (*columns, *literal), strict=True)
-        ]
-        parts.append((side, shown[0] if len(shown) == 1 else list(map("\t".join, zip(*shown, strict=True)))))
+        every = [(text, column) for text, column in zip(texts, (*columns, *literal), strict=True)]
+        parts.append((side, ["\t".join([text(column[row]) for text, column in every]) for row in rows]))
     return _hash_lines(parts)
 
 
@@ -348,14 +346,14 @@ def _escape_name(name: str) -> str:
     return unicodedata.normalize("NFC", escaped)
 
 
-def _numbers() -> Memo[Cell, str]:
+def _numbers() -> Callable[[Cell], str]:
     """Cells as the numbers of their values, counted from their first appearance on."""
     codes: dict[str, int] = {}
 
     def number(value: str) -> str:
         return str(codes.setdefault(value, len(codes)))
 
-    return Memo(lambda cell: number(cell[0]) if len(cell) == 1 else ",".join(map(number, cell)))
+    return lambda cell: number(cell[0]) if len(cell) == 1 else ",".join(map(number, cell))
 
 
 def _literal(cell: Cell) -> str:

@@ -57,6 +57,7 @@ FORMATS = {
 CLIP_RETRIEVAL = Format(clip_retrieval.read, None, "a column `label` of the tables in metadata/", takes_most=True)
 """The one kind of folder that is read; it is not written."""
 
+ROWS_A_BLOCK = 4096
 RUNS_CODE = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 
 
@@ -135,6 +136,9 @@ def load_embeddings(
     else:
         source = where
     rows = as_rows(found, where)
+    if isinstance(rows, np.memmap) and not rows.flags.c_contiguous:
+        # Column by column (Fortran order): a row of a mapped file would touch a page in every column.
+        rows = _copy_rows(rows, slice(0, len(rows)), most)
     columns = _columns(samples, len(rows), label_separator, source)
     _check_lengths(columns, len(rows), source)
     skipped: list[Skipped] = []
@@ -142,7 +146,7 @@ def load_embeddings(
         ids = columns["ids"]
         skipped = [Skipped(f"row {row}" if ids is None else str(ids[row]), why) for row, why in bad.items()]
         keep = [row for row in range(len(rows)) if row not in bad]
-        rows = _rows_in_blocks(rows, np.asarray(keep, dtype=np.int64), most)
+        rows = _copy_rows(rows, np.asarray(keep, dtype=np.int64), most)
         columns = {column: _take(values, keep) for column, values in columns.items()}
     try:
         embeddings = EmbeddingSet(rows, name=name, **columns)
@@ -156,12 +160,16 @@ def _dtype_notes(rows: npt.NDArray[Any]) -> list[str]:
     return [half_precision("float16")] if rows.dtype.name == "float16" else []
 
 
-def _rows_in_blocks(rows: npt.NDArray[Any], keep: npt.NDArray[np.int64], most: int) -> npt.NDArray[Any]:
-    kept, _ = new_array((len(keep), rows.shape[1]), rows.dtype, most=most)
-    for start in range(0, len(keep), 4096):
-        kept[start : start + 4096] = take_rows(rows, keep[start : start + 4096])
-        release_pages(kept)
-    return kept
+def _copy_rows(rows: npt.NDArray[Any], which: slice | npt.NDArray[np.int64], most: int) -> npt.NDArray[Any]:
+    """These rows as an array of their own, row by row; on disk where they take more than `most` bytes."""
+    n = len(which) if isinstance(which, np.ndarray) else len(rows)
+    copied, _ = new_array((n, rows.shape[1]), rows.dtype, most=most)
+    for start in range(0, n, ROWS_A_BLOCK):
+        some = slice(start, start + ROWS_A_BLOCK)
+        copied[some] = take_rows(rows, which[some]) if isinstance(which, np.ndarray) else rows[some]
+        release_pages(copied)
+        release_pages(rows)
+    return copied
 
 
 def read_matrix(path: str | os.PathLike[str]) -> npt.NDArray[Any]:

@@ -86,6 +86,7 @@ def _parquet_file(path: Path, name: str) -> Iterator[Any]:
         if twice:
             raise RecallatkError(f"{name}: more than one column is called {min(twice)!r}; rename one")
         yield file
+    pa.default_memory_pool().release_unused()
 
 
 def _matrix(file: Any, column: str, name: str, most: int | None) -> tuple[npt.NDArray[Any], str | None]:

@@ -90,6 +90,8 @@ def rank(
     workers = default_threads() if threads is None else threads
     if workers < 1:
         raise ChoiceError(f"threads={threads}: there must be at least one")
+    if not len(query):
+        return iter(())
     part = (block or Block.within(budget, query.dim)).part
     fits = max(len(query), len(gallery)) <= part
     if backend not in STREAMS or (fits and not _looks_once(query, gallery, part, depth, backend)):

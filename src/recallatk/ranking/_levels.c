@@ -183,6 +183,8 @@ static int fits(const tile_t *t, const Py_buffer *b) {
   if (t->rows < 0 || t->columns < 1 || t->d < 1 || t->rows > INT32_MAX || t->columns > INT32_MAX ||
       t->d > INT32_MAX)
     return 0;
+  for (int i = 0; i < BUFFERS; i++)
+    if ((uintptr_t)b[i].buf % (i == STARTS || i == THRESHOLD || i == ABOVE || i == LEVEL ? 8 : 4)) return 0;
   const int64_t queries = t->by_column ? t->columns : t->rows, others = t->by_column ? t->rows : t->columns;
   const int64_t thresholds = b[THRESHOLD].len / 8;
   if (b[PRODUCT].len != 4 * t->rows * t->columns || b[LOW].len != 4 * queries || b[STARTS].len != 8 * (queries + 1) ||

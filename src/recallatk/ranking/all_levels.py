@@ -79,7 +79,7 @@ def rank_all(
     longest = [longest_possible(query.dim)] * 2 if whole is None else [part.longest for part in whole]
     error = float32_error(query.dim, *longest)
     find_pairs = None
-    few = limit is not None and ASKED_OF * float(limit.mean()) <= len(gallery)
+    few = limit is not None and len(gallery) > 0 and ASKED_OF * float(limit.mean()) <= len(gallery)
     if whole is not None and make_find_pairs is not None and few:
         find_pairs = make_find_pairs(whole[0].rows, whole[1].rows)
     area = size.queries * size.gallery // threads
@@ -364,9 +364,7 @@ def _tasks(blocks: list[_QueryBlock], mirrored: slice, gallery: slice, width: in
 
 def _share(tasks: list[_Task], left: _Part, right: _Part, error: float, add_tile: AddTile, threads: int) -> None:
     """Threads take one tile after the other."""
-    waiting = iter(tasks)
-    one_at_a_time = threading.Lock()
-
+    waiting, one_at_a_time = iter(tasks), threading.Lock()
     most = max((len(task.block) * (task.rows.stop - task.rows.start) for task in tasks), default=0)
 
     def work() -> None:
@@ -389,5 +387,9 @@ def _share(tasks: list[_Task], left: _Part, right: _Part, error: float, add_tile
         work()
         return
     with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(work) for _ in range(threads)]:
-            done.result()
+        try:
+            for done in [pool.submit(work) for _ in range(threads)]:
+                done.result()
+        finally:
+            with one_at_a_time:
+                waiting = iter(())  # after an error, or Ctrl-C, nothing more is begun

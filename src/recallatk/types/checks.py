@@ -81,11 +81,14 @@ def release_pages(array: npt.NDArray[Any]) -> None:
     Until the system wants it back, such memory counts as the process' own.
     """
     owner: Any = array
+    modes = set()
     while isinstance(owner, np.ndarray):
-        if getattr(owner, "mode", "r") == "c":  # a private copy would lose what was written to it
-            return
+        if isinstance(owner, np.memmap):
+            modes.add(owner.mode)
         owner = owner.base
-    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+    # Any other mapping may be a private one, which would lose what was written to it.
+    shared = modes and modes <= {"r", "r+", "w+"}
+    if shared and isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         owner.madvise(mmap.MADV_DONTNEED)
 
 
