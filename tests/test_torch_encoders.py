@@ -253,7 +253,8 @@ def tiny(kind: str, folder):
 
 
 @pytest.mark.parametrize(
-    ("kind", "pooling"), [("dinov2", "pooler"), ("clip", "image_features"), ("siglip", "image_features"), ("vit", "cls")]
+    ("kind", "pooling"),
+    [("dinov2", "pooler"), ("clip", "image_features"), ("siglip", "image_features"), ("vit", "cls")],
 )
 def test_transformers_gives_what_its_own_pipeline_gives(kind, pooling, tmp_path, photos):
     model, processor = tiny(kind, tmp_path)
@@ -317,9 +318,7 @@ def test_a_pattern_is_a_series_in_natural_order(tmp_path):
     for number in (10, 9, 2):
         (tmp_path / f"epoch_{number}.pt").touch()
     specs = expand_series(f"checkpoint:{tmp_path}/epoch_*.pt?arch=timm:{NAME}")
-    assert [spec.rpartition("/")[2] for spec in specs] == [
-        f"epoch_{n}.pt?arch=timm:{NAME}" for n in (2, 9, 10)
-    ]
+    assert [spec.rpartition("/")[2] for spec in specs] == [f"epoch_{n}.pt?arch=timm:{NAME}" for n in (2, 9, 10)]
     with pytest.raises(RecallatkError, match="no file matches"):
         expand_series(f"checkpoint:{tmp_path}/step_*.pt?arch=timm:{NAME}")
 
@@ -405,9 +404,11 @@ def test_a_module_put_back_into_training_mode_is_an_error_that_names_the_part(ti
 def test_an_own_module_in_training_mode_is_refused(photos):
     module = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.BatchNorm1d(2))
     with pytest.raises(RecallatkError, match="in training mode"):
-        encode_all(torch.randn(6, 4), lambda batch: module(torch.stack(batch))) if False else encode_all(
-            list(torch.randn(6, 4)), module
-        )
+        encode_all(photos, module)
+    with pytest.raises(RecallatkError, match="in training mode"):
+        encode_all(photos, module.forward)
+    with pytest.raises(TypeError, match="Tensor, not list"):  # past the guard
+        encode_all(photos, module.eval())
 
 
 class Hidden:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recallatk.encoders.evaluation_mode import check_evaluation_mode
 from recallatk.images import DEFAULT_POLICY, DecodePolicy, pixel_bytes
 from recallatk.images import decode as decode_image
 from recallatk.types import (
@@ -284,6 +285,7 @@ def _encode_batch(batch: list[Any], encoder: Encoder, name: str) -> npt.NDArray[
     The result is a copy, because an encoder may use its buffer again.
     """
     images = counted(len(batch), "image")
+    check_evaluation_mode(encoder, str(getattr(encoder, "name", type(encoder).__name__)))
     try:
         result = encoder(list(batch))
     except Exception as error:

@@ -102,8 +102,9 @@ def eval_(
         files = load_files(embeddings, reading, labels_required=labelled, memory=engine["memory"])
         jobs: Iterator[tuple[str, Any]] = iter([("embeddings", files)])
     else:
-        loaded = load_encoders(encoder)
-        folders = check_output(output, encoder)
+        loaded = load_encoders(encoder, encoding)
+        several = len(loaded) > 1
+        folders = check_output(output, tuple(loaded))
         dataset = load_images(data, reading, labels_required=labelled)
         jobs = encode_images(dataset, loaded, reading, encoding, output)
     if reading.qrels is not None:
@@ -140,7 +141,9 @@ def embed(
     check_target(output)
     if reading.qrels is not None:
         raise ChoiceError("--qrels belongs to `recallatk eval`; embeddings are written without it")
-    encoders = load_encoders((encoder,))
+    encoders = load_encoders((encoder,), encoding)
+    if len(encoders) > 1:
+        raise ChoiceError(f"--encoder {encoder} is a series of {len(encoders)}; embed with one of them at a time")
     dataset = load_images(data, reading, labels_required=False)  # labels are asked for when they are used
     for file in embedding_files(output, alone=dataset.gallery is None):
         check_target(file, overwrite=overwrite)
@@ -204,9 +207,10 @@ def info() -> None:
 @app.command
 def encoders() -> None:
     """The encoders that have a name, and the extra that each of them needs."""
-    from recallatk.encoders import ENCODERS
+    from recallatk.encoders import ENCODERS, SCHEMES
 
     rows = [(name, entry.extra or "-", entry.summary) for name, entry in ENCODERS.items()]
+    rows += [(f"{name}:{entry.target}", entry.extra, entry.summary) for name, entry in SCHEMES.items()]
     print_table(("encoder", "extra", "what it is"), [*rows, ("module:attribute", "-", "your own callable on a batch")])
 
 

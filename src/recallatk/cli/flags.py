@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from recallatk.encoders.request import Dtype
 from recallatk.types import ChoiceError, EvalProtocol, OnError
 
 PROTOCOL_GROUP = Group("Protocol: everything that can change the number", sort_key=1)
@@ -78,11 +79,17 @@ class Encoding:
         batch_size: how many images go into the encoder at once.
         exif: turn images as their EXIF orientation says, or leave them as they are stored.
         hand_over: pixels (decoded RGB images), or paths for an encoder that reads files itself.
+        device: where models run: auto (a GPU if there is one), or cpu, cuda, cuda:1, mps.
+        dtype: what models in torch compute in; autocast-... keeps float32 weights. Embeddings are float32 in any case.
+        check_encoder: first encode a few images alone, in a batch, shuffled and twice, and say how far the rows differ.
     """
 
     batch_size: int = 32
     exif: Literal["apply", "ignore"] = "apply"
     hand_over: Literal["pixels", "paths"] = "pixels"
+    device: str = "auto"
+    dtype: Dtype = "float32"
+    check_encoder: bool = False
 
 
 @Parameter(name="*", group=INPUT_GROUP)
@@ -190,7 +197,12 @@ SEVERAL = {"--ks": r"-?[\d.,]+", "--junk-labels": r"-?\d+", "--distractor-labels
 # Suffixes of embeddings that no manifest has.
 EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors"}
 # Flags that no value follows.
-SWITCHES = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(Output) if field.type is bool}
+SWITCHES = {
+    f"--{field.name.replace('_', '-')}"
+    for group in (Output, Encoding)
+    for field in dataclasses.fields(group)
+    if field.type is bool
+}
 _FLAG = r"--?[A-Za-z][\w-]*(=.*)?"
 
 

@@ -100,7 +100,7 @@ SCHEMES: dict[str, SchemeEntry] = {
     ),
     "checkpoint": SchemeEntry(
         "recallatk.encoders.checkpoint:load",
-        "torch",
+        "timm",
         "PATH?arch=timm:NAME",
         "weights of a training run; a pattern such as epoch_*.pt is a series, an encoder each",
         {"arch": "the architecture: timm:NAME, torchvision:NAME or open_clip:ARCH", **_ENTRY},

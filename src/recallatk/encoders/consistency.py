@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recallatk.encoders.evaluation_mode import check_evaluation_mode
+from recallatk.images import DEFAULT_POLICY, DecodePolicy
+from recallatk.images import decode as decode_image
 from recallatk.types import RecallatkError, as_numbers
 from recallatk.wording import counted
 
 if TYPE_CHECKING:
     from recallatk.types import Encoder
+
+SAMPLE = 8
+"""How many images `check_encoder_on_files` takes."""
 
 ROUNDING = 1e-5
 """Up to this share of a row's length, differences are those of float32 sums in another order."""
@@ -100,7 +106,7 @@ def check_encoder(encoder: Encoder, images: Sequence[Any], names: Sequence[str] 
     if len(images) < 2:
         raise RecallatkError("checking an encoder takes at least two images; hand over more")
     called = [f"image {row}" for row in range(len(images))] if names is None else list(names)
-    check_evaluation_mode(getattr(encoder, "encode", encoder), getattr(encoder, "name", type(encoder).__name__))
+    check_evaluation_mode(encoder, getattr(encoder, "name", type(encoder).__name__))
     order = np.random.default_rng(0).permutation(len(images))
     if (order == np.arange(len(images))).all():
         order = order[::-1]
@@ -117,6 +123,39 @@ def check_encoder(encoder: Encoder, images: Sequence[Any], names: Sequence[str] 
         alone=_largest(together, alone, called),
         rounding=HALF_ROUNDING if half else ROUNDING,
     )
+
+
+def check_encoder_on_files(
+    encoder: Encoder,
+    paths: Sequence[Any],
+    names: Sequence[str],
+    *,
+    policy: DecodePolicy = DEFAULT_POLICY,
+    decode: bool = True,
+) -> ConsistencyCheck:
+    """The same on the first SAMPLE image files that can be decoded; the others are for the encoding itself to report.
+
+    Args:
+        encoder: as for `check_encoder`.
+        paths: image files.
+        names: how they are called.
+        policy: how bytes become pixels.
+        decode: False hands the paths over as they are.
+
+    Raises:
+        RecallatkError: as for `check_encoder`; or fewer than two files can be decoded.
+    """
+    images: list[Any] = []
+    called: list[str] = []
+    for path, name in zip(paths, names, strict=True):
+        if len(images) == SAMPLE:
+            break
+        try:
+            images.append(decode_image(Path(path).read_bytes(), policy=policy, name=name).image if decode else path)
+        except (OSError, RecallatkError):
+            continue
+        called.append(name)
+    return check_encoder(encoder, images, called)
 
 
 def _rows(encoder: Encoder, images: list[Any]) -> npt.NDArray[np.float64]:

@@ -16,8 +16,10 @@ def check_evaluation_mode(encoder: Any, name: str) -> None:
     Raises:
         RecallatkError: names the part and what to call.
     """
-    module = encoder if hasattr(encoder, "named_modules") else getattr(encoder, "__self__", None)
-    if module is None or not hasattr(module, "named_modules"):
+    bare = getattr(encoder, "encode", encoder)  # what `module:attribute` named is inside
+    owners = (encoder, bare, getattr(encoder, "__self__", None), getattr(bare, "__self__", None))
+    module = next((owner for owner in owners if hasattr(owner, "named_modules")), None)
+    if module is None:
         return
     training = [part for part, child in module.named_modules() if getattr(child, "training", False)]
     if training:

@@ -119,7 +119,7 @@ def wrap_model(
     """
     torch = import_torch(request.spec)
     device = find_device(request)
-    model.eval().requires_grad_(False)
+    model.eval()
     fingerprint = fingerprint or hash_weights(model.state_dict())
     transform, record = own_transform, dict(own_record or (steps.record() if steps else {}))
     replaced, said = overridden(request.options), [*notes]
@@ -187,7 +187,7 @@ def steps_of(compose: Any) -> PixelSteps | None:
         elif kind == "CenterCrop":
             found["size"] = (step.size, step.size) if isinstance(step.size, int) else tuple(step.size)
         elif kind == "Normalize":
-            found |= {key: tuple(float(str(np.float32(v))) for v in getattr(step, key)) for key in ("mean", "std")}
+            found |= {key: tuple(map(_as_written, getattr(step, key))) for key in ("mean", "std")}
         elif kind not in ("ToTensor", "MaybeToTensor", "MaybeConvertMode", "function"):
             return None
     resize = found.get("resize")
@@ -198,6 +198,11 @@ def steps_of(compose: Any) -> PixelSteps | None:
             return None
         found["resize"] = None
     return PixelSteps(**found) if "size" in found else None
+
+
+def _as_written(value: Any) -> float:
+    """0.485, where a tensor of float32 holds 0.48500001."""
+    return value if isinstance(value, float) else float(str(np.float32(value)))
 
 
 def first_line(error: BaseException) -> str:

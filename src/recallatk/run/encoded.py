@@ -84,7 +84,8 @@ def encode_sides(
         sides, encoder, batch=batch, decode=decode, policy=policy, on_error=on_error, on_progress=on_progress
     )
     conversions = [f"{counted(count, 'image')}: {what}" for what, count in sorted(encoded.conversions.items())]
-    provenance = dataclasses.replace(provenance, skipped=encoded.skipped, notes=tuple(conversions))
+    notes = (*conversions, *getattr(encoder, "notes", ()))
+    provenance = dataclasses.replace(provenance, skipped=encoded.skipped, notes=notes)
     return EncodedDataset(encoded.sets[0], encoded.sets[1] if len(encoded.sets) > 1 else None, provenance)
 
 
