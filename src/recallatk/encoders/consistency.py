@@ -41,6 +41,11 @@ class Difference:
     share: float
     image: str
 
+    @property
+    def said(self) -> str:
+        """The share as people read it: 12.5%, or 3.1e-07."""
+        return f"{self.share:.1%}" if self.share >= 1e-3 else f"{self.share:.1e}"
+
 
 @dataclasses.dataclass(frozen=True)
 class ConsistencyCheck:
@@ -65,7 +70,7 @@ class ConsistencyCheck:
         ways = {"twice": self.twice, "shuffled": self.shuffled, "alone": self.alone}
         return [
             f"{counted(self.images, 'image')} encoded in a batch and {way}: "
-            + ("identical" if found.share == 0 else f"differ by {found.share:.1e} of the length ({found.image})")
+            + ("identical" if found.share == 0 else f"differ by {found.said} of the length ({found.image})")
             for way, found in ways.items()
         ]
 
@@ -74,19 +79,19 @@ class ConsistencyCheck:
         if self.twice.share > self.rounding:
             return [
                 "the encoder is not deterministic: the same batch gave other rows "
-                f"({self.twice.image} by {self.twice.share:.1e} of its length). Dropout or random crops are on, or its "
+                f"({self.twice.image} by {self.twice.said} of its length). Dropout or random crops are on, or its "
                 "kernels add in any order; call model.eval() and use the transform for evaluation"
             ]
         if self.shuffled.share > self.rounding:
             return [
                 "a row depends on the order of the batch "
-                f"({self.shuffled.image} by {self.shuffled.share:.1e} of its length): the encoder sorts or mixes the "
+                f"({self.shuffled.image} by {self.shuffled.said} of its length): the encoder sorts or mixes the "
                 "images, or its rows are not in the order of the images"
             ]
         if self.alone.share > self.rounding:
             return [
                 "a row depends on the other images of its batch "
-                f"({self.alone.image} by {self.alone.share:.1e} of its length): batch norm in training mode, or "
+                f"({self.alone.image} by {self.alone.said} of its length): batch norm in training mode, or "
                 "another statistic over the batch; call model.eval()"
             ]
         return []
