@@ -48,7 +48,7 @@ def test_every_scheme_and_option_is_described():
 
 
 def test_the_command_lists_every_scheme_with_its_extra():
-    table = recallatk("encoders").stdout
+    table = recallatk("encoders").out
     for name, entry in SCHEMES.items():
         assert re.search(rf"^{re.escape(name)}:{re.escape(entry.target)} +{entry.extra} +", table, re.MULTILINE)
 
