@@ -143,7 +143,7 @@ def load_encoder(spec: str, *, device: str = "auto", dtype: Dtype = "float32") -
     if dtype not in DTYPES:
         raise ChoiceError(f"there is no dtype {dtype!r}; choose one of {', '.join(DTYPES)}")
     scheme, _, rest = spec.partition(":")
-    if scheme in SCHEMES and rest:
+    if scheme in SCHEMES and ":" in spec:
         return _load_scheme(spec, scheme, rest, device, dtype)
     if (device, dtype) not in (("auto", "float32"), ("cpu", "float32")):
         raise ChoiceError(

@@ -119,7 +119,7 @@ def load(request: Request) -> OnnxFileEncoder:
         request.spec,
         _fingerprint(file),
         record | {"architecture": "onnx", "output": (output := _output(session, request))},
-        (f"{request.spec}: {note}", f"{request.spec}: onnxruntime {onnxruntime.__version__}, {providers[0]}"),
+        (note, f"onnxruntime {onnxruntime.__version__}, {providers[0]}"),
         "cpu" if providers[0].startswith("CPU") else "cuda",
         session,
         steps,

@@ -136,8 +136,9 @@ def wrap_model(
     if not request.dtype.startswith("autocast-"):
         model.to(getattr(torch, request.dtype))
     said.append(f"torch {torch.__version__} on {device}, {request.dtype}")
-    lines = tuple(f"{request.spec}: {note}" for note in said)
-    return TorchEncoder(request.spec, fingerprint, record, lines, device, request.dtype, model, transform, forward)
+    return TorchEncoder(
+        request.spec, fingerprint, record, tuple(said), device, request.dtype, model, transform, forward
+    )
 
 
 def find_device(request: Request) -> str:
