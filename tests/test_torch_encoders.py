@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import sys
 from importlib import resources
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from recallatk.encoders import SCHEMES, expand_series, load_encoder
+from recallatk.encoders import expand_series, load_encoder
 from recallatk.encoders.consistency import check_encoder
 from recallatk.encoders.transforms import PixelSteps
 from recallatk.encoding import encode_all
@@ -23,6 +25,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.filterwarnings("ignore"),  # of the libraries: what they say of themselves is not tested here
 ]
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when the hub's library is imported
 torch = pytest.importorskip("torch", reason="make test-encoders installs it")
 PHOTOS = resources.files("recallatk") / "assets" / "photos"
 _OPERATORS = []  # a library of operators lives as long as its object
@@ -51,11 +54,6 @@ def operators():
         _OPERATORS.append(declared)
     except ImportError:
         pass
-
-
-@pytest.fixture(autouse=True)
-def offline(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 @pytest.fixture(scope="module")
@@ -465,6 +463,21 @@ def test_a_wrong_target_is_one_line_that_says_what_to_write(spec, said):
     assert "\n" not in str(caught.value)
 
 
-def test_every_scheme_is_tested_here():
-    text = importlib.resources.files("recallatk").joinpath("encoders", "__init__.py").read_text("utf-8")
-    assert all(f'"{scheme}": SchemeEntry' in text for scheme in SCHEMES)
+def test_a_torchvision_that_does_not_fit_is_one_line(monkeypatch, tmp_path):
+    library("timm")
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("torchvision", "timm")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(RecallatkError, match=r"cannot be imported .*nms does not exist.*belong together") as caught:
+        load_encoder("torchvision:resnet18")
+    assert "\n" not in str(caught.value)
+
+
+def test_float32_is_not_cut_and_the_callers_settings_come_back(timm_weights, photos):
+    encoder = load_encoder(f"timm:{NAME}?weights={timm_weights[0]}")
+    conv, seen = torch.backends.cudnn.conv, []
+    before = conv.fp32_precision
+    encoder.model.register_forward_hook(lambda *_: seen.append(conv.fp32_precision))
+    encoder(photos[:1])
+    assert (seen, conv.fp32_precision) == (["ieee"], before)

@@ -8,9 +8,15 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from recallatk.encoders.torch_model import TorchEncoder, first_line, import_torch, keys_named, wrap_model
+from recallatk.encoders.torch_model import (
+    TorchEncoder,
+    first_line,
+    import_library,
+    import_torch,
+    keys_named,
+    wrap_model,
+)
 from recallatk.encoders.transforms import PixelSteps
-from recallatk.extras import import_extra
 from recallatk.wording import counted
 
 if TYPE_CHECKING:
@@ -29,8 +35,8 @@ def load(request: Request) -> TorchEncoder:
         RecallatkError: transformers is absent, the model or its processor cannot be had, weights are missing, it takes
             no images, or the pooling is none that it has.
     """
-    torch = import_extra("torch", "hf", f"the encoder {request.spec}")
-    transformers = import_extra("transformers", "hf", f"the encoder {request.spec}")
+    torch = import_library("torch", "hf", request.spec)
+    transformers = import_library("transformers", "hf", request.spec)
     with quietly(transformers):
         try:
             model, loaded = transformers.AutoModel.from_pretrained(
@@ -94,7 +100,7 @@ def choose_pooling(model: Any, missing: list[str], request: Request) -> Pooling:
     untrained = any(key.startswith("pooler.") or ".pooler." in key for key in missing)
     token = any(name.rpartition(".")[2] in ("cls_token", "class_embedding") for name, _ in model.named_parameters())
     # A model without parameters of a pooler may still pool (convolutional networks do): that is seen when it runs.
-    pooled = not untrained and "pooler_output" in _outputs(model)
+    pooled = not untrained and "pooler_output" in _outputs(model, request)
     there = {"image_features": features, "pooler": pooled and not features, "cls": token and not features}
     there["mean"] = not features
     asked = request.options.get("pooling")
@@ -106,17 +112,23 @@ def choose_pooling(model: Any, missing: list[str], request: Request) -> Pooling:
     return chosen  # type: ignore[no-any-return]
 
 
-def _outputs(model: Any) -> list[str]:
+def _outputs(model: Any, request: Request) -> list[str]:
     """The names of what the model returns, seen on one black image."""
-    torch = import_torch("hf")
+    torch = import_torch(request.spec)
     if hasattr(model, "get_image_features"):
         return []
     size = getattr(model.config, "image_size", None) or 224
     height, width = (size, size) if isinstance(size, int) else size
     channels = getattr(model.config, "num_channels", 3)
     model.eval()
-    with torch.inference_mode():
-        output = model(pixel_values=torch.zeros(1, channels, height, width))
+    try:
+        with torch.inference_mode():
+            output = model(pixel_values=torch.zeros(1, channels, height, width))
+    except Exception as error:  # whatever a model of this kind does without its other inputs
+        raise request.fault(
+            f"{type(model).__name__} cannot be run on images alone ({type(error).__name__}: {first_line(error)}); name a "
+            "vision model"
+        ) from error
     return [name for name in output.keys() if output[name] is not None]  # noqa: SIM118 - no plain dict
 
 

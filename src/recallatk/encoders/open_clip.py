@@ -9,10 +9,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from recallatk.encoders.timm import UNTRAINED, is_file, unreachable
-from recallatk.encoders.torch_model import TorchEncoder, reproducible_start, steps_of, wrap_model
+from recallatk.encoders.torch_model import TorchEncoder, import_library, reproducible_start, steps_of, wrap_model
 from recallatk.encoders.transforms import DEFAULT_STEPS, override
 from recallatk.encoders.weights_file import load_weights
-from recallatk.extras import import_extra
 
 if TYPE_CHECKING:
     from recallatk.encoders.request import Request
@@ -26,8 +25,8 @@ def load(request: Request) -> TorchEncoder:
     Raises:
         RecallatkError: open_clip is absent, there is no such model or tag, or the weights cannot be had or do not fit.
     """
-    torch = import_extra("torch", "open-clip", f"the encoder {request.spec}")
-    open_clip = import_extra("open_clip", "open-clip", f"the encoder {request.spec}")
+    torch = import_library("torch", "open-clip", request.spec)
+    open_clip = import_library("open_clip", "open-clip", request.spec)
     arch, pretrained = request.target, request.options.get("weights")
     extra: dict[str, Any] = {}
     notes: list[str] = []

@@ -6,10 +6,16 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recallatk.encoders.torch_model import TorchEncoder, first_line, reproducible_start, steps_of, wrap_model
+from recallatk.encoders.torch_model import (
+    TorchEncoder,
+    first_line,
+    import_library,
+    reproducible_start,
+    steps_of,
+    wrap_model,
+)
 from recallatk.encoders.transforms import DEFAULT_STEPS, override
 from recallatk.encoders.weights_file import load_weights
-from recallatk.extras import import_extra
 
 if TYPE_CHECKING:
     from recallatk.encoders.request import Request
@@ -23,8 +29,8 @@ def load(request: Request) -> TorchEncoder:
     Raises:
         RecallatkError: timm or torch is absent, there is no such model, or its weights cannot be had or do not fit.
     """
-    torch = import_extra("torch", "timm", f"the encoder {request.spec}")
-    timm = import_extra("timm", "timm", f"the encoder {request.spec}")
+    torch = import_library("torch", "timm", request.spec)
+    timm = import_library("timm", "timm", request.spec)
     weights = request.options.get("weights", "pretrained")
     if ":" not in request.target and not timm.is_model(request.target):
         near = difflib.get_close_matches(request.target, timm.list_models(), n=3)

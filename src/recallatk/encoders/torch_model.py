@@ -14,6 +14,7 @@ from recallatk.encoders.evaluation_mode import check_evaluation_mode
 from recallatk.encoders.inputs import rgb_image
 from recallatk.encoders.transforms import PixelSteps, overridden, override
 from recallatk.extras import import_extra
+from recallatk.types import RecallatkError
 from recallatk.wording import counted
 
 if TYPE_CHECKING:
@@ -69,14 +70,46 @@ class TorchEncoder:
         if not autocast:
             pixels = pixels.to(kind)
         where = torch.autocast(torch.device(self.device).type, dtype=kind) if autocast else contextlib.nullcontext()
-        with torch.inference_mode(), where:
+        with torch.inference_mode(), full_precision(torch), where:
             embeddings = self.forward(pixels)
         return np.asarray(embeddings.float().cpu().numpy(), dtype=np.float32)
 
 
 def import_torch(spec: str) -> Any:
     """The module torch, or the pip command."""
-    return import_extra("torch", "torch", f"the encoder {spec}")
+    return import_library("torch", "torch", spec)
+
+
+def import_library(module: str, extra: str, spec: str) -> Any:
+    """A library that encoders come from.
+
+    Raises:
+        RecallatkError: it is absent (the message is the pip command), or does not fit the torch that is installed.
+    """
+    try:
+        return import_extra(module, extra, f"the encoder {spec}")
+    except ModuleNotFoundError:
+        raise
+    except (ImportError, OSError, RuntimeError) as error:  # a torchvision that was built for another torch
+        raise RecallatkError(
+            f"encoder {spec}: {module} is installed and cannot be imported ({first_line(error)}); torch and "
+            "torchvision must be of versions that belong together, both for the processor or both for CUDA"
+        ) from error
+
+
+@contextlib.contextmanager
+def full_precision(torch: Any) -> Iterator[None]:
+    """Within, float32 is not cut to TF32 or bfloat16 (as convolutions on a GPU are by default)."""
+    backends = torch.backends
+    places = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
+    before = [place.fp32_precision for place in places]
+    try:
+        for place in places:
+            place.fp32_precision = "ieee"
+        yield
+    finally:
+        for place, value in zip(places, before, strict=True):
+            place.fp32_precision = value
 
 
 @contextlib.contextmanager

@@ -6,10 +6,9 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from recallatk.encoders.timm import UNTRAINED, is_file, unreachable
-from recallatk.encoders.torch_model import TorchEncoder, reproducible_start, wrap_model
+from recallatk.encoders.torch_model import TorchEncoder, import_library, reproducible_start, wrap_model
 from recallatk.encoders.transforms import DEFAULT_STEPS, PixelSteps
 from recallatk.encoders.weights_file import load_weights
-from recallatk.extras import import_extra
 
 if TYPE_CHECKING:
     from recallatk.encoders.request import Request
@@ -23,8 +22,8 @@ def load(request: Request) -> TorchEncoder:
     Raises:
         RecallatkError: torchvision is absent, there is no such model or weights, or they cannot be had or do not fit.
     """
-    torch = import_extra("torch", "torchvision", f"the encoder {request.spec}")
-    models = import_extra("torchvision.models", "torchvision", f"the encoder {request.spec}")
+    torch = import_library("torch", "torchvision", request.spec)
+    models = import_library("torchvision.models", "torchvision", request.spec)
     if request.target not in models.list_models(module=models):
         near = difflib.get_close_matches(request.target, models.list_models(module=models), n=3)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
