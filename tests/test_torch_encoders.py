@@ -225,6 +225,23 @@ def test_open_clip_gives_what_its_own_pipeline_gives(tmp_path, photos):
     assert (encoder.preprocessing["resize"], encoder.preprocessing["pooling"]) == (224, "encode_image")
 
 
+def test_a_folder_of_open_clip_without_its_weights_is_an_error_not_a_random_model(tmp_path, photos):
+    open_clip = library("open_clip")
+    config = {"model_cfg": open_clip.get_model_config("RN50"), "preprocess_cfg": {"resize_mode": "squash"}}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    with pytest.raises(RecallatkError, match="the model could not be made"):
+        load_encoder(f"open_clip:local-dir:{tmp_path}")
+    model = open_clip.create_model("RN50")
+    torch.save(model.state_dict(), tmp_path / "open_clip_pytorch_model.bin")
+    encoder = load_encoder(f"open_clip:local-dir:{tmp_path}")
+    assert encoder.preprocessing["resize"] == "squash"
+    assert str(tmp_path) not in str(encoder.preprocessing)
+    with torch.inference_mode():
+        _, transform = open_clip.create_model_from_pretrained(f"local-dir:{tmp_path}")
+        expected = model.eval().encode_image(transform(photos[0])[None]).numpy()
+    assert np.array_equal(encoder(photos[:1]), expected)
+
+
 def tiny(kind: str, folder):
     """A small random model of transformers in a folder, with its processor."""
     transformers = library("transformers")

@@ -126,8 +126,8 @@ def _outputs(model: Any, request: Request) -> list[str]:
             output = model(pixel_values=torch.zeros(1, channels, height, width))
     except Exception as error:  # whatever a model of this kind does without its other inputs
         raise request.fault(
-            f"{type(model).__name__} cannot be run on images alone ({type(error).__name__}: {first_line(error)}); name a "
-            "vision model"
+            f"{type(model).__name__} cannot be run on images alone ({type(error).__name__}: {first_line(error)}); name "
+            "a vision model"
         ) from error
     return [name for name in output.keys() if output[name] is not None]  # noqa: SIM118 - no plain dict
 

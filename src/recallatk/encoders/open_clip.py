@@ -36,16 +36,18 @@ def load(request: Request) -> TorchEncoder:
         _check_names(open_clip, arch, pretrained, request)
         extra, notes = _activation(open_clip, arch, pretrained, request)
     if "size" in request.options:
-        extra["force_image_size"] = override(DEFAULT_STEPS, request).size
+        height, width = override(DEFAULT_STEPS, request).size
+        extra["force_image_size"] = height if height == width else (height, width)
     tag = pretrained if pretrained and pretrained != "none" and not is_file(pretrained) else None
     log = logging.getLogger()
     level = log.level
     log.setLevel(logging.ERROR)  # open_clip warns of weights that we load ourselves, or that are asked to be random
     try:
         with reproducible_start(torch):
-            model, _, compose = open_clip.create_model_and_transforms(
-                arch, pretrained=tag, pretrained_text=False, **extra
-            )
+            if tag or arch.startswith(SCHEMAS):  # this one fails where the weights cannot be had
+                model, compose = open_clip.create_model_from_pretrained(arch, pretrained=tag, **extra)
+            else:
+                model, _, compose = open_clip.create_model_and_transforms(arch, pretrained_text=False, **extra)
     except Exception as error:  # of open_clip, of the hub, of the network
         raise request.fault(unreachable(error)) from error
     finally:
@@ -60,7 +62,7 @@ def load(request: Request) -> TorchEncoder:
         request,
         model,
         model.encode_image,
-        architecture=f"open_clip {arch} {digest}",
+        architecture=f"open_clip {digest if arch.startswith(SCHEMAS) else f'{arch} {digest}'}",
         steps=steps_of(compose),
         own_transform=compose,
         own_record={"transforms": repr(compose)} if steps_of(compose) is None else None,
