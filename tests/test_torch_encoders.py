@@ -253,6 +253,9 @@ def tiny(kind: str, folder):
     elif kind == "vit":
         config = transformers.ViTConfig(**vision, image_size=56, patch_size=14)
         model, processor = transformers.ViTModel(config, add_pooling_layer=False), transformers.BitImageProcessor
+    elif kind == "clip tower":
+        config = transformers.CLIPVisionConfig(**vision, image_size=56, patch_size=14, projection_dim=16)
+        model, processor = transformers.CLIPVisionModelWithProjection(config), transformers.CLIPImageProcessor
     else:
         text = {**vision, "vocab_size": 99, "bos_token_id": 1, "eos_token_id": 2}
         vision |= {"image_size": 56, "patch_size": 14}
@@ -264,12 +267,18 @@ def tiny(kind: str, folder):
     side = {"height": 56, "width": 56}
     crop = {} if kind == "siglip" else {"crop_size": side}
     processor(size=side if kind == "siglip" else {"shortest_edge": 64}, **crop).save_pretrained(folder)
-    return transformers.AutoModel.from_pretrained(folder), transformers.AutoImageProcessor.from_pretrained(folder)
+    return type(model).from_pretrained(folder), transformers.AutoImageProcessor.from_pretrained(folder)
 
 
 @pytest.mark.parametrize(
     ("kind", "pooling"),
-    [("dinov2", "pooler"), ("clip", "image_features"), ("siglip", "image_features"), ("vit", "cls")],
+    [
+        ("dinov2", "pooler"),
+        ("clip", "image_features"),
+        ("siglip", "image_features"),
+        ("vit", "cls"),
+        ("clip tower", "image_features"),
+    ],
 )
 def test_transformers_gives_what_its_own_pipeline_gives(kind, pooling, tmp_path, photos):
     model, processor = tiny(kind, tmp_path)
@@ -277,8 +286,11 @@ def test_transformers_gives_what_its_own_pipeline_gives(kind, pooling, tmp_path,
     with torch.inference_mode():
         inputs = processor(images=photos, return_tensors="pt")
         if pooling == "image_features":
-            output = model.eval().get_image_features(**inputs)
-            expected = output if isinstance(output, torch.Tensor) else output.pooler_output
+            if kind == "clip tower":
+                expected = model.eval()(**inputs).image_embeds
+            else:
+                output = model.eval().get_image_features(**inputs)
+                expected = output if isinstance(output, torch.Tensor) else output.pooler_output
         else:
             output = model.eval()(**inputs)
             expected = output.pooler_output if pooling == "pooler" else output.last_hidden_state[:, 0]

@@ -39,9 +39,8 @@ def load(request: Request) -> TorchEncoder:
     transformers = import_library("transformers", "hf", request.spec)
     with quietly(transformers):
         try:
-            model, loaded = transformers.AutoModel.from_pretrained(
-                request.target, dtype=torch.float32, output_loading_info=True
-            )
+            kind = _class(transformers, transformers.AutoConfig.from_pretrained(request.target))
+            model, loaded = kind.from_pretrained(request.target, dtype=torch.float32, output_loading_info=True)
             processor = transformers.AutoImageProcessor.from_pretrained(request.target)
         except Exception as error:  # of transformers, of the hub, of the network
             raise request.fault(
@@ -84,6 +83,12 @@ def load(request: Request) -> TorchEncoder:
     )
 
 
+def _class(transformers: Any, config: Any) -> Any:
+    """The class that keeps all weights: an image tower with its projection would lose that one as an `AutoModel`."""
+    towers = [name for name in config.architectures or () if name.endswith("VisionModelWithProjection")]
+    return getattr(transformers, towers[0], transformers.AutoModel) if towers else transformers.AutoModel
+
+
 def choose_pooling(model: Any, missing: list[str], request: Request) -> Pooling:
     """How one row is made of the model's output: what was asked for, else what the model itself brings.
 
@@ -97,10 +102,12 @@ def choose_pooling(model: Any, missing: list[str], request: Request) -> Pooling:
     features = hasattr(model, "get_image_features")
     if not features and model.main_input_name != "pixel_values":
         raise request.fault(f"{type(model).__name__} takes {model.main_input_name}, not images; name a vision model")
+    outputs = _outputs(model, request)
+    features = features or "image_embeds" in outputs
     untrained = any(key.startswith("pooler.") or ".pooler." in key for key in missing)
     token = any(name.rpartition(".")[2] in ("cls_token", "class_embedding") for name, _ in model.named_parameters())
     # A model without parameters of a pooler may still pool (convolutional networks do): that is seen when it runs.
-    pooled = not untrained and "pooler_output" in _outputs(model, request)
+    pooled = not untrained and "pooler_output" in outputs
     there = {"image_features": features, "pooler": pooled and not features, "cls": token and not features}
     there["mean"] = not features
     asked = request.options.get("pooling")
@@ -134,6 +141,8 @@ def _outputs(model: Any, request: Request) -> list[str]:
 
 def _forward(model: Any, pooling: Pooling) -> Callable[[Any], Any]:
     def image_features(pixels: Any) -> Any:
+        if not hasattr(model, "get_image_features"):
+            return model(pixel_values=pixels).image_embeds
         output = model.get_image_features(pixel_values=pixels)
         return output if hasattr(output, "shape") else output.pooler_output
 
