@@ -311,6 +311,15 @@ def test_the_pooling_of_transformers_is_a_choice_that_is_refused_where_it_would_
         load_encoder(f"hf:{tmp_path}?pooling=pooler")
 
 
+def test_a_model_that_hides_patches_at_random_is_refused(tmp_path):
+    transformers = library("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    transformers.ViTMAEModel(transformers.ViTMAEConfig(**sizes, image_size=32)).save_pretrained(tmp_path)
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path)
+    with pytest.raises(RecallatkError, match=r"ViTMAEModel hides 75% of the patches at random"):
+        load_encoder(f"hf:{tmp_path}")
+
+
 def test_weights_that_a_repository_lacks_are_an_error(tmp_path):
     tiny("dinov2", tmp_path)
     safetensors = pytest.importorskip("safetensors.torch")

@@ -48,6 +48,11 @@ def load(request: Request) -> TorchEncoder:
                 "check the name; without a network, name a folder that holds config.json, the weights and "
                 "preprocessor_config.json, or point HF_HOME to a folder of downloads"
             ) from error
+    if getattr(model.config, "mask_ratio", 0):
+        raise request.fault(
+            f"{type(model).__name__} hides {model.config.mask_ratio:.0%} of the patches at random, so its rows would be "
+            "chance; load its encoder with timm, or as module:attribute without the mask"
+        )
     missing = sorted(loaded["missing_keys"])
     left_out = sorted(loaded["unexpected_keys"])
     pooling = choose_pooling(model, missing, request)
