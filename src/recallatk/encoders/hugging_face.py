@@ -50,8 +50,8 @@ def load(request: Request) -> TorchEncoder:
             ) from error
     if getattr(model.config, "mask_ratio", 0):
         raise request.fault(
-            f"{type(model).__name__} hides {model.config.mask_ratio:.0%} of the patches at random, so its rows would be "
-            "chance; load its encoder with timm, or as module:attribute without the mask"
+            f"{type(model).__name__} hides {model.config.mask_ratio:.0%} of the patches at random, so its rows would "
+            "be chance; load its encoder with timm, or as module:attribute without the mask"
         )
     missing = sorted(loaded["missing_keys"])
     left_out = sorted(loaded["unexpected_keys"])
