@@ -57,8 +57,9 @@ _TURNS = {
 }
 _TURNED_BACK = _TURNS | {6: _TURNS[8], 8: _TURNS[6]}
 
-# Filters for warnings belong to the whole process, so only one thread at a time may set them aside.
+# Filters for warnings belong to the whole process: the first thread sets them, the last one puts them back.
 _FILTERS = threading.Lock()
+_inside: list[contextlib.ExitStack] = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +163,7 @@ def decode(data: bytes, *, policy: DecodePolicy = DEFAULT_POLICY, name: str) -> 
 
 def _decode(data: bytes, policy: DecodePolicy, name: str) -> Decoded:
     conversions = []
-    with _pillow_warnings_ignored():
+    with pillow_warnings_ignored():
         Image.init()
         suffix = _FORMATS_BY_NAME.get(PurePosixPath(name).suffix.lower(), "")
         formats = [known for known in (*_FORMATS, suffix) if known in Image.OPEN]
@@ -172,7 +173,7 @@ def _decode(data: bytes, policy: DecodePolicy, name: str) -> Decoded:
         if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
             image.load()  # some formats warn again here
     image.load()
-    with _pillow_warnings_ignored():
+    with pillow_warnings_ignored():
         turn = _orientation(image)
     if turn == "damaged":
         conversions.append("damaged EXIF data ignored")
@@ -199,11 +200,25 @@ def _decode(data: bytes, policy: DecodePolicy, name: str) -> Decoded:
 
 
 @contextlib.contextmanager
-def _pillow_warnings_ignored() -> Iterator[None]:
-    """Pillow warns about large images and odd metadata; both are part of the policy, not news."""
-    with _FILTERS, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\b")
+def pillow_warnings_ignored() -> Iterator[None]:
+    """Pillow warns about large images and odd metadata; both are part of the policy, not news.
+
+    Whoever decodes on several threads holds it around all of them, so that no thread changes the filters of the process
+    while others work.
+    """
+    with _FILTERS:
+        stack = _inside[0] if _inside else contextlib.ExitStack()
+        if not _inside:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", module=r"PIL\b")
+        _inside.append(stack)
+    try:
         yield
+    finally:
+        with _FILTERS:
+            _inside.pop()
+            if not _inside:
+                stack.close()
 
 
 def _orientation(image: Image.Image) -> int | Literal["damaged"] | None:

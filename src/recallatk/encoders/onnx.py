@@ -8,6 +8,7 @@ import importlib.resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from recallatk.encoders.inputs import rgb_image, squashed
 from recallatk.extras import import_extra
@@ -42,8 +43,15 @@ class OnnxEncoder:
 
     def __call__(self, batch: list[Any], /) -> Float32Rows:
         """A list of n RGB images to float32 (n, d)."""
-        images = np.stack([squashed(rgb_image(image, self.name), self.side) for image in batch])
-        (embeddings,) = self.session.run(["embedding"], {"image": images})
+        return self.encode_prepared([self.prepare_image(image) for image in batch])
+
+    def prepare_image(self, image: Any, /) -> npt.NDArray[np.uint8]:
+        """One RGB image to the model's input, (side, side, 3)."""
+        return squashed(rgb_image(image, self.name), self.side)
+
+    def encode_prepared(self, batch: list[Any], /) -> Float32Rows:
+        """A list of n prepared images to float32 (n, d)."""
+        (embeddings,) = self.session.run(["embedding"], {"image": np.stack(batch)})
         return np.asarray(embeddings, dtype=np.float32)
 
 
