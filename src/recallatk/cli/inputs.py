@@ -58,6 +58,7 @@ def encode_images(
     from recallatk.images import DecodePolicy
     from recallatk.run import encode_dataset
 
+    cache = encoding.cache()
     images = len(dataset.query) + (0 if dataset.gallery is None else len(dataset.gallery))
     for spec, encoder in encoders.items():
         with naming(spec, several=len(encoders) > 1), progress(spec, images, quiet=output.quiet) as on_progress:
@@ -68,6 +69,8 @@ def encode_images(
                 decode=encoding.hand_over == "pixels",
                 policy=DecodePolicy(exif=encoding.exif),
                 on_error=reading.on_error,
+                cache=cache,
+                workers=encoding.workers,
                 on_progress=on_progress,
             )
         yield spec, encoded
