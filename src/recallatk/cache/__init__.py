@@ -28,7 +28,7 @@ class Cache:
         limit: bytes; what was used longest ago goes when there would be more.
     """
 
-    folder: Path | None = None
+    folder: str | os.PathLike[str] | None = None
     limit: int = DEFAULT_LIMIT
 
     def rows(self, setting: str) -> Rows:
