@@ -392,8 +392,8 @@ def test_a_folder_that_cannot_be_written_is_said_once(photos: Path, cache: Cache
         if parent != Path("/"):
             parent.chmod(parent.stat().st_mode | 0o055)
     # Everything is imported, and used once, before the process may no longer read Python's own files.
-    become = SLOW.replace("found =", "encode_dataset(load_dataset(Path(sys.argv[1])), Slow(), cache=Cache(Path(sys.argv[2] + '-warm')))\n"
-                          "import os; os.setgid(65534); os.setuid(65534)\nfound =")  # fmt: skip
+    once = "encode_dataset(load_dataset(Path(sys.argv[1])), Slow(), cache=Cache(Path(sys.argv[2] + '-warm')))"
+    become = SLOW.replace("found =", f"{once}\nimport os; os.setgid(65534); os.setuid(65534)\nfound =")
     words = [sys.executable, "-c", become, str(photos), str(folder), "0", str(Path(__file__).parent)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
