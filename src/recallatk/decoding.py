@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recallatk.cache import CachedRow, RowStore
+from recallatk.cores import usable_cores
 from recallatk.images import DecodePolicy, decode, pillow_warnings_ignored, pixel_bytes
 from recallatk.types import RecallatkError, Skipped
 
@@ -175,11 +176,6 @@ class Ahead:
         return int(min(self._most, max(self._least, BYTES_AHEAD / self._size)))
 
 
-def usable_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _refuse(reason: str) -> Any:
     raise RecallatkError(f"{reason}; use decode=False")
 
@@ -204,7 +200,7 @@ def _decoded(data: bytes, policy: DecodePolicy, name: str, prepare: Callable[[An
         try:
             element = prepare(element)
         except Exception as error:
-            error.add_note(f"recallatk called the encoder's prepare_image with the image {name}")
+            error.add_note(f"recallatk called the encoder's prepare with the image {name}")
             raise
         size = int(getattr(element, "nbytes", size))
     return _Ready(element, decoded.conversions, len(data) + size)

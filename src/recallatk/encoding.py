@@ -120,7 +120,7 @@ def encode(
         raise RecallatkError("there are no images to encode; hand over at least one")
     if workers is not None and workers < 1:
         raise ChoiceError(f"workers={workers}: at least one thread must read images")
-    first_step = encoder.prepare_image if isinstance(encoder, PreparingEncoder) else None
+    first_step = encoder.prepare if isinstance(encoder, PreparingEncoder) else None
     images = []
     work = _Encoding(encoder, batch, decode, on_error, cache, len(elements))
     with Ahead(decode, policy, first_step, cache, workers=workers, batch=batch) as ahead:

@@ -36,7 +36,7 @@ class NamedEncoder:
 class NamedPreparingEncoder(NamedEncoder):
     """The same of an encoder that can be called in two steps."""
 
-    prepare_image: Callable[[Any], Any]
+    prepare: Callable[[Any], Any]
     encode_prepared: Callable[[list[Any]], Any]
 
 
@@ -63,9 +63,7 @@ def load_callable(spec: str) -> NamedEncoder:
         "preprocessing": getattr(encoder, "preprocessing", None),
     }
     if isinstance(encoder, PreparingEncoder):
-        return NamedPreparingEncoder(
-            **said, prepare_image=encoder.prepare_image, encode_prepared=encoder.encode_prepared
-        )
+        return NamedPreparingEncoder(**said, prepare=encoder.prepare, encode_prepared=encoder.encode_prepared)
     return NamedEncoder(**said)
 
 

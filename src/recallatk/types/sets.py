@@ -45,7 +45,7 @@ class Encoder(Protocol):
 class PreparingEncoder(Encoder, Protocol):
     """An encoder that can also be called in two steps, of which the first runs beside the model."""
 
-    def prepare_image(self, image: Any, /) -> Any:
+    def prepare(self, image: Any, /) -> Any:
         """What depends on one RGB image alone, such as resizing it; called on several threads at once."""
 
     def encode_prepared(self, batch: list[Any], /) -> Any:
