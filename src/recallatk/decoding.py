@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -17,8 +16,8 @@ import numpy as np
 
 from recallatk.cache import CachedRow, RowStore
 from recallatk.cores import usable_cores
-from recallatk.images import DecodePolicy, decode, pillow_warnings_ignored, pixel_bytes
-from recallatk.types import RecallatkError, Skipped
+from recallatk.images import DecodePolicy, content_of, decode, pillow_warnings_ignored, pixel_bytes
+from recallatk.types import Box, RecallatkError, Skipped
 
 BATCHES_AHEAD = 3
 """So many batches at most are decoded before the encoder asks for them."""
@@ -49,7 +48,7 @@ class DistinctImage:
 
     Attributes:
         name: the id of the first element that showed it.
-        content: sha256 of its bytes, in hex; None where it is not known what makes it the same image as another.
+        content: see `content_of`; None where it is not known what makes it the same image as another.
         cached: what the cache knows of it.
         failure: why it cannot be used.
         conversions: what was done while decoding; see `Decoded`.
@@ -109,8 +108,8 @@ class Ahead:
         with self._stack:
             self._pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C, what has not begun is left
 
-    def in_order(self, elements: Sequence[tuple[str, Any]]) -> Iterator[DistinctImage]:
-        """The image of each (id, element), in order; equal ones give the same object."""
+    def in_order(self, elements: Sequence[tuple[str, Any, Box | None]]) -> Iterator[DistinctImage]:
+        """The image of each (id, element, box), in order; equal ones give the same object."""
         pending: deque[DistinctImage] = deque()
         for image in self._looked_at(elements):
             pending.append(image)
@@ -118,25 +117,26 @@ class Ahead:
                 yield pending.popleft()
         yield from pending
 
-    def _looked_at(self, elements: Sequence[tuple[str, Any]]) -> Iterator[DistinctImage]:
+    def _looked_at(self, elements: Sequence[tuple[str, Any, Box | None]]) -> Iterator[DistinctImage]:
         """The image of each element, which is decoded from now on where it must be, while later ones are read."""
-        queue: deque[tuple[str, Any, Hashable]] = deque()
-        for name, element in elements:
-            place: Hashable = os.fspath(element) if _is_path(element) else id(element)
+        queue: deque[tuple[str, Any, Box | None]] = deque()
+        for name, element, box in elements:
+            place = _place(element, box)
             if place not in self._seen and place not in self._reading:
-                self._reading[place] = self._pool.submit(_read, element, decode=self._decode)
-            queue.append((name, element, place))
+                self._reading[place] = self._pool.submit(_read, element, box, decode=self._decode)
+            queue.append((name, element, box))
             if len(queue) > self._window():
                 yield self._look_at(*queue.popleft())
         for one in queue:
             yield self._look_at(*one)
 
-    def _look_at(self, name: str, element: Any, place: Hashable) -> DistinctImage:
+    def _look_at(self, name: str, element: Any, box: Box | None) -> DistinctImage:
+        place = _place(element, box)
         if place not in self._seen:
-            self._seen[place] = self._at_new_place(name, element, self._reading.pop(place))
+            self._seen[place] = self._at_new_place(name, element, box, self._reading.pop(place))
         return self._seen[place]
 
-    def _at_new_place(self, name: str, element: Any, reading: Future[_Read]) -> DistinctImage:
+    def _at_new_place(self, name: str, element: Any, box: Box | None, reading: Future[_Read]) -> DistinctImage:
         """An image that is known by its content, or in the cache, or is to be decoded."""
         try:
             content, data = reading.result()
@@ -151,17 +151,17 @@ class Ahead:
             self._seen[key] = image
             image.cached = None if self._cache is None else self._cache.get(content)
         if image.cached is None:
-            image.ready = self._begin(image, element, data)
+            image.ready = self._begin(image, element, data, box)
         return image
 
-    def _begin(self, image: DistinctImage, element: Any, data: bytes | None) -> Callable[[], Any]:
+    def _begin(self, image: DistinctImage, element: Any, data: bytes | None, box: Box | None) -> Callable[[], Any]:
         if not self._decode:
             return lambda: element
         if data is None:
             return functools.partial(_refuse, f"{image.name}: only files are decoded, not {type(element).__name__}")
         self._decoding += 1
         return functools.partial(
-            self._finish, image, self._pool.submit(_decoded, data, self._policy, image.name, self._prepare)
+            self._finish, image, self._pool.submit(_decoded, data, box, self._policy, image.name, self._prepare)
         )
 
     def _finish(self, image: DistinctImage, decoding: Future[_Ready]) -> Any:
@@ -180,18 +180,25 @@ def _refuse(reason: str) -> Any:
     raise RecallatkError(f"{reason}; use decode=False")
 
 
-def _read(element: Any, *, decode: bool) -> _Read:
+def _place(element: Any, box: Box | None) -> Hashable:
+    """What tells that an element was seen before, without reading it."""
+    return (os.fspath(element) if _is_path(element) else id(element), box)
+
+
+def _read(element: Any, box: Box | None, *, decode: bool) -> _Read:
     """The hash of an element, and its bytes where they are to be decoded."""
     data = _bytes_of(element, must_be_file=decode or not isinstance(element, str))
     if data is None:
         return _Read(None, None)
-    return _Read(hashlib.sha256(data).hexdigest(), data if decode and _is_path(element) else None)
+    return _Read(content_of(data, box), data if decode and _is_path(element) else None)
 
 
-def _decoded(data: bytes, policy: DecodePolicy, name: str, prepare: Callable[[Any], Any] | None) -> _Ready:
+def _decoded(
+    data: bytes, box: Box | None, policy: DecodePolicy, name: str, prepare: Callable[[Any], Any] | None
+) -> _Ready:
     """Decode one file, and do what the encoder does to one image alone."""
     try:
-        decoded = decode(data, policy=policy, name=name)
+        decoded = decode(data, policy=policy, name=name, box=box)
     except RecallatkError as error:
         raise ImageError(str(error)) from error
     element: Any = decoded.image

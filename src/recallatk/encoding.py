@@ -115,7 +115,11 @@ def encode(
     _check_batch(batch)
     if len(sets) > len(SET_NAMES):
         raise RecallatkError(f"there are {len(sets)} sets; give the queries alone, or the queries and the gallery")
-    elements = [(name, element) for side in sets for name, element in zip(side.ids, side.elements, strict=True)]
+    elements = [
+        one for side in sets for one in zip(side.ids, side.elements, side.boxes or [None] * len(side), strict=True)
+    ]
+    if not decode and any(box for _, _, box in elements):
+        raise RecallatkError("boxes are cut out of decoded pictures; use decode=True (--hand-over pixels)")
     if not elements:
         raise RecallatkError("there are no images to encode; hand over at least one")
     if workers is not None and workers < 1:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
 
+from recallatk.cli.check import check
 from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_EMBEDDINGS,
@@ -64,6 +65,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(score)
+app.command(check)
 
 
 @app.command(name="eval")
@@ -131,7 +133,7 @@ def embed(
     Args:
         data: as for `recallatk eval`.
         encoder: a name (see `recallatk encoders`) or module:attribute.
-        output: a .npy, .npz, .parquet or .safetensors file; query and gallery become NAME-query and NAME-gallery.
+        output: a .npy, .npz, .parquet, .safetensors or .h5 file; query and gallery become NAME-query and NAME-gallery.
         overwrite: write over files that are there already.
         quiet: no progress and no notes.
     """

@@ -107,7 +107,8 @@ class Embeddings:
     """Precomputed embeddings.
 
     Attributes:
-        query: embeddings of the queries (.npy, .npz, .parquet, .safetensors); alone: leave-one-out.
+        query: embeddings of the queries (.npy, .npz, .parquet, .safetensors, .h5, a clip-retrieval folder); alone:
+            leave-one-out.
         gallery: embeddings of the gallery.
         query_labels: labels for a bare .npy: .npy, .txt (one a line), .csv, .tsv, .json or .parquet.
         gallery_labels: labels for a bare .npy of the gallery.
@@ -204,7 +205,7 @@ NO_PROTOCOL = EvalProtocol()
 # Flags of several values: numbers may follow each other, and the first label may be anything, such as -1.
 SEVERAL = {"--ks": r"-?[\d.,]+", "--junk-labels": r"-?\d+", "--distractor-labels": r"-?\d+"}
 # Suffixes of embeddings that no manifest has.
-EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors"}
+EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors", ".h5", ".hdf5"}
 # Flags that no value follows.
 SWITCHES = {
     f"--{field.name.replace('_', '-')}"

@@ -30,6 +30,7 @@ from recallatk.types.protocol import (
     Ties,
 )
 from recallatk.types.sets import (
+    Box,
     Dataset,
     EmbeddingSet,
     Encoder,
@@ -46,6 +47,7 @@ from recallatk.types.sets import (
 __all__ = [
     "LARGEST_K",
     "Average",
+    "Box",
     "ChoiceError",
     "Dataset",
     "EmbeddingSet",
