@@ -108,7 +108,7 @@ def test_queries_without_any_positive_are_left_alone():
     check(world(rng, clusters(rng, 50, 6), 20, n_labels=10**6))
 
 
-SIZES = [Block(1, 1, 1, 1), Block(3, 7, 5, 11), Block(64, 100, 33, 64), Block(1000, 10**6, 1000)]
+SIZES = [Block(1, 1, 1), Block(3, 7, 5, 11), Block(64, 100, 33, 64), Block(1000, 10**6, 1000)]
 
 
 @pytest.mark.parametrize("block", SIZES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -360,3 +361,123 @@ def test_a_file_that_is_no_parquet_is_an_error(root: Path) -> None:
 
 def test_an_option_for_folders_is_refused(root: Path) -> None:
     assert "the layout manifest does not take it" in failure(root, "path,label\na/1.png,a\n", label_from="regex:x")
+
+
+# --- boxes
+
+
+def picture(path: Path) -> Image.Image:
+    """20 x 10 pixels: the left half red, the right half blue."""
+    image = Image.new("RGB", (20, 10), "red")
+    image.paste("blue", (10, 0, 20, 10))
+    image.save(path)
+    return image
+
+
+def mean(batch: list[Any]) -> Any:
+    return np.stack([np.asarray(image, dtype=np.float32).mean((0, 1)) + 1 for image in batch])
+
+
+@pytest.mark.parametrize("names", ["x1,y1,x2,y2", "x_1,y_1,x_2,y_2"])
+def test_a_box_is_the_image_and_tells_rows_of_one_picture_apart(root: Path, names: str) -> None:
+    picture(root / "scene.png")
+    data = read(root, f"path,label,{names}\nscene.png,a,0,0,10,10\nscene.png,b,10,0,20,10\nscene.png,c,,,,\n")
+    assert data.query.ids == data.query.same == ("scene.png@0,0,10,10", "scene.png@10,0,20,10", "scene.png")
+    assert data.query.boxes == ((0, 0, 10, 10), (10, 0, 20, 10), None)
+    assert data.query.groups == {}
+    (rows,) = encode([data.query], mean).sets
+    np.testing.assert_array_equal(rows.embeddings, [[256, 1, 1], [1, 1, 256], [128.5, 1, 128.5]])
+    assert rows.content is not None
+    assert len(set(rows.content)) == 3
+    assert data.query.take([1]).boxes == ((10, 0, 20, 10),)
+
+
+def test_a_box_counts_in_the_picture_as_it_is_turned(root: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # stored lying, shown standing: 10 wide, 20 high
+    picture(root / "plain.png").save(root / "turned.png", exif=exif)
+    data = read(root, "path,label,x1,y1,x2,y2\nturned.png,a,0,0,10,10\n")
+    (rows,) = encode([data.query], mean).sets
+    np.testing.assert_array_equal(rows.embeddings, [[256, 1, 1]])
+
+
+@pytest.mark.parametrize("box", ["-1,0,5,5", "5,0,5,5", "0,9,5,3", "0,0,2.5,5", "a,0,5,5", ",0,5,5", "0,0,1e400,5"])
+def test_a_box_that_is_none_names_its_line(root: Path, box: str) -> None:
+    message = failure(root, f"path,label,x1,y1,x2,y2\na/1.png,a,0,0,1,1\na/1.png,b,{box}\n")
+    assert message.startswith("line 3: ")
+    assert "x1, y1, x2, y2" in message
+
+
+def test_a_box_beyond_the_picture_names_image_and_size(root: Path) -> None:
+    data = read(root, "path,label,x1,y1,x2,y2\na/1.png,a,0,0,2,2\na/2.png,a,0,0,3,2\n")
+    with pytest.raises(RecallatkError, match=r"a/2.png@0,0,3,2: .*the box \(0, 0, 3, 2\) is not inside its 2 x 2"):
+        encode([data.query], mean)
+    assert [item.item for item in encode([data.query], mean, on_error="skip").skipped] == ["a/2.png@0,0,3,2"]
+    with pytest.raises(RecallatkError, match="decode=True"):
+        encode([data.query], mean, decode=False)
+
+
+def test_one_id_cannot_be_two_boxes(root: Path) -> None:
+    text = "path,label,role,id,x1,y1,x2,y2\na/1.png,a,query,q,0,0,1,1\na/1.png,a,gallery,q,0,0,2,2\n"
+    assert "the boxes (0, 0, 1, 1) and (0, 0, 2, 2)" in failure(root, text)
+
+
+# --- the tables of others
+
+
+def test_the_columns_of_oml_are_understood(root: Path) -> None:
+    table = "label,path,split,is_query,is_gallery,category,x_1,x_2,y_1,y_2\n"
+    table += "1,a/1.png,validation,True,False,birds,0,1,0,2\n2,a/2.png,train,,,birds,,,,\n"
+    table += "1,b/1.png,validation,False,True,birds,,,,\n3,b/2.png,validation,True,True,dogs,,,,\n"
+    data = read(root, table)
+    assert data.gallery is not None
+    assert (data.query.ids, data.gallery.ids) == (("a/1.png@0,0,1,2", "b/2.png"), ("b/1.png", "b/2.png"))
+    assert data.query.groups == {"split": ("validation",) * 2, "category": ("birds", "dogs")}
+    assert data.notes == ("1 row left aside, where neither is_query nor is_gallery is true",)
+
+
+def test_flags_and_boxes_of_a_data_frame_may_be_empty_cells(root: Path) -> None:
+    flags: dict[str, Any] = {"is_query": [True, None, None], "is_gallery": [0.0, 1.0, float("nan")]}
+    corners = {"x_1": 0.0, "y_1": 0.0, "x_2": 1.0, "y_2": 2.0}
+    boxes = {name: [value, float("nan"), None] for name, value in corners.items()}
+    data = parquet(root, {"path": PATHS, "label": [1, 1, 2], **flags, **boxes})
+    assert data.gallery is not None
+    assert (data.query.boxes, data.gallery.boxes) == (((0, 0, 1, 2),), (None,))
+    assert (data.query.label_kind, data.gallery.ids) == ("integer", ("a/2.png",))
+
+
+def test_a_flag_that_is_neither_names_its_line(root: Path) -> None:
+    message = failure(root, "path,label,is_query,is_gallery\na/1.png,a,True,maybe\n")
+    assert message.startswith("line 2: is_gallery is 'maybe'")
+
+
+def test_the_metadata_of_an_imagefolder_makes_a_folder_a_manifest(root: Path) -> None:
+    rows = [{"file_name": path, "label": path[0]} for path in PATHS]
+    (root / "metadata.jsonl").write_text(json_lines(*rows), encoding="utf-8")
+    for data in (load_dataset(root), load_dataset(root / "metadata.jsonl"), load_dataset(root, layout="imagefolder")):
+        assert data.query.ids == tuple(PATHS)
+        assert data.query.labels == ("a", "a", "b")
+    assert load_dataset(root).notes == ("1 image left aside that metadata.jsonl does not use (such as 'b/2.png')",)
+    assert load_dataset(root, layout="classes").query.labels == ("a", "a", "b", "b")
+    (root / "metadata.csv").write_text("file_name,label\na/1.png,a\n", encoding="utf-8")
+    with pytest.raises(RecallatkError, match=r"metadata.csv and metadata.jsonl are both there"):
+        load_dataset(root)
+
+
+def test_a_folder_with_another_metadata_table_stays_a_folder_of_classes(root: Path) -> None:
+    (root / "metadata.csv").write_text("author,year\nme,2020\n", encoding="utf-8")
+    assert load_dataset(root).query.ids == ("a/1.png", "a/2.png", "b/1.png", "b/2.png")
+    with pytest.raises(RecallatkError, match=r"no metadata\.csv"):
+        load_dataset(root / "a", layout="imagefolder")
+
+
+@pytest.mark.parametrize(("written", "stored"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_a_path_in_another_unicode_form_than_the_file_is_found_with_a_note(
+    root: Path, written: str, stored: str
+) -> None:
+    Image.new("RGB", (2, 2)).save(root / unicodedata.normalize(stored, "café.png"))
+    data = read(root, f"path,label\n{unicodedata.normalize(written, 'café.png')},a\na/1.png,a\n")
+    assert data.query.ids == (unicodedata.normalize(stored, "café.png"), "a/1.png")
+    assert data.notes == ("1 path read in another Unicode form, as the files are only there so",)
+    message = failure(root, "path,label\nthé.png,a\n")
+    assert "no such file 'thé.png'" in message

@@ -3,11 +3,14 @@ import io
 import json
 import os
 import pickle
+import shutil
 import struct
+import sys
 import unicodedata
 import zipfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,7 +55,8 @@ def same_after_a_round_trip(embeddings, path, metadata):
     assert_same(loaded.embeddings, embeddings)
     assert loaded.metadata == metadata
     assert loaded.skipped == ()
-    assert loaded.notes == ()
+    assert len(loaded.notes) == (embeddings.embeddings.dtype == np.float16)
+    assert all("float16" in note for note in loaded.notes)
     assert loaded.embeddings.name == path.name
 
 
@@ -211,12 +215,16 @@ def foreign(tmp_path, suffix, arrays):
         np.savez(path, **arrays)
     elif suffix == ".safetensors":
         safetensors.numpy.save_file(arrays, path)
+    elif suffix in (".h5", ".hdf5"):
+        with h5py.File(path, "w") as file:
+            for key, values in arrays.items():
+                file[key] = values
     else:
         pq.write_table(pa.table({key: list(values) for key, values in arrays.items()}), path)
     return path
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet", ".h5"])
 def test_integer_labels_and_groups_of_other_tools_are_read(suffix, tmp_path):
     arrays = {"embeddings": ROWS, "labels": np.array([7, 8]), "ids": np.array([10, 11]), "camera": np.array([1, 2])}
     loaded = load_embeddings(foreign(tmp_path, suffix, arrays))
@@ -227,7 +235,7 @@ def test_integer_labels_and_groups_of_other_tools_are_read(suffix, tmp_path):
     assert loaded.notes == ()
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".hdf5"])
 def test_the_only_matrix_is_the_embeddings_and_two_are_listed(suffix, tmp_path):
     arrays = {"features": ROWS, "labels": np.array([7, 8]), "weight": np.ones(2, dtype=np.float32)}
     loaded = load_embeddings(foreign(tmp_path, suffix, arrays))
@@ -347,7 +355,7 @@ def test_given_labels_replace_those_of_the_file_and_keep_its_ids(tmp_path):
         load_embeddings(path, labels=tmp_path / "y.csv")
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".h5"])
 def test_positions_of_other_tools_are_not_taken_for_embeddings(suffix, tmp_path):
     arrays = {"features": ROWS, "positions": UTM.astype(np.float32)}
     loaded = load_embeddings(foreign(tmp_path, suffix, arrays))
@@ -520,7 +528,8 @@ def test_parquet_lists_of_every_kind_are_read(column, kind, tmp_path):
     np.testing.assert_array_equal(rows, ROWS)
     assert loaded.embeddings.labels == ("x", "y")
     assert loaded.embeddings.groups == {"role": ("query", "gallery"), "split": ("1", "2"), "camera": ("", "3")}
-    assert loaded.notes == ("columns left aside: 'score'",)
+    assert loaded.notes[:1] == ("columns left aside: 'score'",)
+    assert len(loaded.notes) == 1 + (rows.dtype == np.float16)
 
 
 def test_parquet_written_here_has_the_plain_columns_other_tools_expect(tmp_path):
@@ -683,7 +692,9 @@ def test_a_missing_file_and_a_folder_are_errors(suffix, tmp_path):
 
 
 def test_an_unknown_suffix_lists_what_is_read_and_the_nearest(tmp_path):
-    with pytest.raises(RecallatkError, match=r"\.csv is no kind.*\.npy, \.npz, \.parquet, \.safetensors are$"):
+    with pytest.raises(
+        RecallatkError, match=r"\.csv is no kind.*\.npy, \.npz, \.parquet, \.safetensors, \.h5, \.hdf5 are$"
+    ):
         load_embeddings(tmp_path / "set.csv")
     with pytest.raises(RecallatkError, match=r"did you mean \.parquet\?"):
         load_embeddings(tmp_path / "set.parqet")
@@ -748,3 +759,117 @@ def test_a_folder_without_permission_is_an_error(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(RecallatkError, match="cannot be written"):
         save_embeddings(EmbeddingSet(ROWS, ("a", "b")), tmp_path / "set.npz")
+
+
+# --- half precision, HDF5 and clip-retrieval
+
+
+def test_half_precision_is_said_in_every_format(tmp_path):
+    for suffix in FORMATS:
+        save_embeddings(EmbeddingSet(ROWS.astype(np.float16), ("a", "b")), tmp_path / f"set{suffix}")
+        (note,) = load_embeddings(tmp_path / f"set{suffix}").notes
+        assert note.startswith("the embeddings are float16")
+        save_embeddings(EmbeddingSet(ROWS, ("a", "b")), tmp_path / f"set{suffix}")
+        assert load_embeddings(tmp_path / f"set{suffix}").notes == ()
+
+
+def test_text_of_every_kind_is_read_from_hdf5(tmp_path):
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["embeddings"] = ROWS
+        file.create_dataset("labels", data=["é", "b"], dtype=h5py.string_dtype())
+        file["ids"] = np.array([b"1.jpg", b"2.jpg"])
+        file["weights"] = np.ones(2, dtype=np.float32)
+        file.create_group("more")["x"] = 1
+    loaded = load_embeddings(tmp_path / "set.h5")
+    assert loaded.embeddings.labels == ("é", "b")
+    assert loaded.embeddings.ids == ("1.jpg", "2.jpg")
+    assert loaded.notes == ("columns left aside: 'more', 'weights'",)
+
+
+def test_chunked_and_compressed_hdf5_is_read_into_one_array_or_a_file(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(9000, 40)).astype(np.float32)
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file.create_dataset("embeddings", data=rows, chunks=(100, 40), compression="gzip")
+        file["labels"] = np.arange(9000) % 7
+    np.testing.assert_array_equal(load_embeddings(tmp_path / "set.h5").embeddings.embeddings, rows)
+    small = load_embeddings(tmp_path / "set.h5", memory=2**20)
+    np.testing.assert_array_equal(small.embeddings.embeddings, rows)
+    assert "temporary file" in small.notes[0]
+
+
+def test_hdf5_with_text_or_objects_as_embeddings_is_refused(tmp_path):
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["embeddings"] = np.array([b"a", b"b"])
+    with pytest.raises(RecallatkError, match=r"'embeddings' is .*not numeric"):
+        load_embeddings(tmp_path / "set.h5")
+
+
+def test_without_h5py_the_extra_is_named(tmp_path, monkeypatch):
+    save_embeddings(EmbeddingSet(ROWS, ("a", "b")), tmp_path / "set.h5")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(RecallatkError, match=r"pip install 'recallatk\[hdf5\]'"):
+        load_embeddings(tmp_path / "set.h5")
+
+
+def clip_folder(folder, parts, *, columns=None, pad=1):
+    """What clip-retrieval inference writes."""
+    for name in ("img_emb", "text_emb", "metadata"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    start = 0
+    for number, rows in parts.items():
+        tag = str(number).zfill(pad)
+        np.save(folder / "img_emb" / f"img_emb_{tag}.npy", rows.astype(np.float16))
+        names = [f"/data/{row}.jpg" for row in range(start, start + len(rows))]
+        table = {"image_path": names, "caption": ["..."] * len(rows), "label": [int(row) % 2 for row in rows[:, 0]]}
+        table = {key: values for key, values in table.items() if columns is None or key in columns}
+        pq.write_table(pa.table(table), folder / "metadata" / f"metadata_{tag}.parquet")
+        start += len(rows)
+    return folder
+
+
+def numbered(first, n):
+    return np.column_stack([np.arange(first, first + n), np.ones(n)])
+
+
+def test_a_clip_retrieval_folder_is_its_parts_in_the_order_of_their_numbers(tmp_path):
+    parts = {0: numbered(0, 3), 2: numbered(3, 2), 10: numbered(5, 4)}
+    loaded = load_embeddings(clip_folder(tmp_path / "out", parts))
+    rows = loaded.embeddings
+    np.testing.assert_array_equal(rows.embeddings[:, 0], np.arange(9))
+    assert rows.embeddings.dtype == np.float16
+    assert rows.ids == tuple(f"/data/{row}.jpg" for row in range(9))
+    assert rows.labels == tuple(str(row % 2) for row in range(9))
+    assert rows.groups == {"caption": ("...",) * 9}
+    assert loaded.notes[0] == "the embeddings of texts in text_emb/ were not read"
+    assert "float16" in loaded.notes[1]
+    padded = load_embeddings(clip_folder(tmp_path / "padded", parts, pad=3), memory=2**10)
+    np.testing.assert_array_equal(padded.embeddings.embeddings, rows.embeddings)
+
+
+def test_a_clip_retrieval_folder_that_does_not_fit_together_names_the_part(tmp_path):
+    parts = {0: numbered(0, 3), 1: numbered(3, 2)}
+    folder = clip_folder(tmp_path / "out", parts)
+    (folder / "metadata" / "metadata_1.parquet").rename(tmp_path / "kept.parquet")
+    with pytest.raises(RecallatkError, match=r"part 1 is in img_emb/ and not in metadata/"):
+        load_embeddings(folder)
+    shutil.copy(folder / "metadata" / "metadata_0.parquet", folder / "metadata" / "metadata_1.parquet")
+    with pytest.raises(RecallatkError, match=r"metadata_1.parquet has 3 rows for the 2 embeddings"):
+        load_embeddings(folder)
+    (tmp_path / "kept.parquet").rename(folder / "metadata" / "metadata_1.parquet")
+    np.save(folder / "img_emb" / "img_emb_1.npy", np.ones((2, 3), dtype=np.float16))
+    with pytest.raises(RecallatkError, match=r"img_emb_1.npy has 3 columns of float16, the first 2"):
+        load_embeddings(folder)
+    for file in (folder / "img_emb").iterdir():
+        file.unlink()
+    with pytest.raises(RecallatkError, match=r"no img_emb_0.npy"):
+        load_embeddings(folder)
+
+
+def test_a_clip_retrieval_folder_without_labels_takes_a_file_of_them(tmp_path):
+    folder = clip_folder(tmp_path / "out", {0: numbered(0, 2)}, columns=("image_path",))
+    with pytest.raises(RecallatkError, match=r"there are no labels.*a column `label` of the tables in metadata/"):
+        load_embeddings(folder)
+    (tmp_path / "labels.txt").write_text("a\nb\n", encoding="utf-8")
+    assert load_embeddings(folder, labels=tmp_path / "labels.txt").embeddings.labels == ("a", "b")
+    with pytest.raises(RecallatkError, match=r"is a folder"):
+        load_embeddings(folder / "metadata")

@@ -64,8 +64,9 @@ def test_a_private_mapping_keeps_what_was_written_to_it(tmp_path):
 def test_grids_in_parts_count_the_same(backend, depth, part):
     rng = np.random.default_rng(part)
     for maker, similarity in itertools.product(("clusters", "duplicates", "one point"), ("cosine", "euclidean")):
-        one = sample(rng, WORLDS[maker], 90)
-        two = sample(rng, WORLDS[maker], 40, n_labels=10, name="other")
+        n = min(90, 12 * part)
+        one = sample(rng, WORLDS[maker], n, n_labels=n // 4)
+        two = sample(rng, WORLDS[maker], n // 2, n_labels=n // 4, name="other")
         protocol = EvalProtocol(ignore_same="camera", similarity=similarity)
         for query, gallery in ((one, None), (one, two), (two, one)):
             relevance = build_relevance(query, gallery, protocol)
@@ -115,6 +116,17 @@ def in_shards(query, gallery, protocol, starts, backend):
     some, rest = counts[::2], counts[1::2]
     merged = merge_counts([merge_counts(part) for part in (rest, some) if part])
     return ranking_of_shards(best, merged, unit=whole.unit)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+def test_large_classes_in_shards_add_up(similarity):
+    rng = np.random.default_rng(4)
+    gallery = sample(rng, WORLDS["clusters"], 600, n_labels=3)
+    query = sample(rng, WORLDS["clusters"], 450, n_labels=3, name="query")
+    protocol = EvalProtocol(similarity=similarity)
+    own, whole = to_grid(query.embeddings, gallery.embeddings, similarity=similarity)
+    expected = columns_of(rank(own, whole, build_relevance(query, gallery, protocol), backend="reference"))
+    assert_same(columns_of([in_shards(query, gallery, protocol, [0, 450], HERE[0])]), expected, similarity)
 
 
 @pytest.mark.parametrize("backend", [name for name in HERE if name != "reference"])

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from recallatk.encoders import load_encoder
     from recallatk.encoding import encode, encode_all
     from recallatk.evaluation import evaluate_embeddings, evaluate_scores, recall_at_k
+    from recallatk.inspection import Finding, Inspection, inspect_dataset
     from recallatk.report import Report
     from recallatk.run import (
         EncodedDataset,
@@ -40,7 +41,9 @@ __all__ = [
     "EncodedDataset",
     "Encoder",
     "EvalProtocol",
+    "Finding",
     "ImageSet",
+    "Inspection",
     "Qrels",
     "RankedLists",
     "RecallatkError",
@@ -53,6 +56,7 @@ __all__ = [
     "evaluate_embeddings",
     "evaluate_encoded",
     "evaluate_scores",
+    "inspect_dataset",
     "load_dataset",
     "load_embeddings",
     "load_encoded",
@@ -72,6 +76,7 @@ _HOMES = {
     "encoders": ("load_encoder",),
     "encoding": ("encode", "encode_all"),
     "evaluation": ("evaluate_embeddings", "evaluate_scores", "recall_at_k"),
+    "inspection": ("Finding", "Inspection", "inspect_dataset"),
     "report": ("Report",),
     "run": (
         "EncodedDataset",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import io
 import threading
 import warnings
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
-from recallatk.types import RecallatkError
+from recallatk.types import Box, RecallatkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,8 +58,9 @@ _TURNS = {
 }
 _TURNED_BACK = _TURNS | {6: _TURNS[8], 8: _TURNS[6]}
 
-# Filters for warnings belong to the whole process, so only one thread at a time may set them aside.
+# Filters for warnings belong to the whole process: the first thread sets them, the last one puts them back.
 _FILTERS = threading.Lock()
+_inside: list[contextlib.ExitStack] = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +135,26 @@ def pixel_bytes(image: object) -> bytes | None:
     return repr((image.mode, image.size, image.getpalette(None), _orientation(image), *info)).encode() + image.tobytes()
 
 
-def decode(data: bytes, *, policy: DecodePolicy = DEFAULT_POLICY, name: str) -> Decoded:
+def content_of(data: bytes, box: Box | None = None) -> str:
+    """What an image is, whatever its name: the sha256 of the file's bytes, or of them and the box.
+
+    >>> content_of(b"")[:8], content_of(b"", (0, 0, 2, 2))[:8]
+    ('e3b0c442', 'e5bd4608')
+    """
+    digest = hashlib.sha256(data).hexdigest()
+    return digest if box is None else hashlib.sha256(f"{digest}{box_suffix(box)}".encode()).hexdigest()
+
+
+def box_suffix(box: Box) -> str:
+    """What a box adds to the name of its picture.
+
+    >>> box_suffix((10, 20, 110, 220))
+    '@10,20,110,220'
+    """
+    return "@" + ",".join(map(str, box))
+
+
+def decode(data: bytes, *, policy: DecodePolicy = DEFAULT_POLICY, name: str, box: Box | None = None) -> Decoded:
     """Decode one image file.
 
     The EXIF orientation is applied (or ignored); 16-bit grey is scaled by 1/257 and rounded, never clipped; what is
@@ -146,23 +167,33 @@ def decode(data: bytes, *, policy: DecodePolicy = DEFAULT_POLICY, name: str) -> 
         data: the bytes of the file.
         policy: what can be chosen.
         name: what the error calls the file; its ending decides only for formats without a signature (TGA, DIB).
+        box: the part that is wanted, in pixels of the picture as it is read (turned, if the policy turns it).
 
     Raises:
-        RecallatkError: the bytes are no image, or a damaged or refused one.
+        RecallatkError: the bytes are no image, or a damaged or refused one, or the box is not inside the picture.
     """
     if not data:
         raise _refusal(name, "the file is empty")
     try:
-        return _decode(data, policy, name)
+        decoded = _decode(data, policy, name.removesuffix(box_suffix(box)) if box else name)
+        return decoded if box is None else dataclasses.replace(decoded, image=_crop(decoded.image, box))
     except MemoryError:  # not the file's fault
         raise
     except Exception as error:  # damaged bytes make Pillow raise almost anything
         raise _refusal(name, _reason(error, data)) from error
 
 
+def _crop(image: Image.Image, box: Box) -> Image.Image:
+    """The part of a picture; Pillow would fill what is outside with black."""
+    left, top, right, bottom = box
+    if not (0 <= left < right <= image.width and 0 <= top < bottom <= image.height):
+        raise ValueError(f"the box {box} is not inside its {image.width} x {image.height} pixels; correct the box")
+    return image.crop(box)
+
+
 def _decode(data: bytes, policy: DecodePolicy, name: str) -> Decoded:
     conversions = []
-    with _pillow_warnings_ignored():
+    with pillow_warnings_ignored():
         Image.init()
         suffix = _FORMATS_BY_NAME.get(PurePosixPath(name).suffix.lower(), "")
         formats = [known for known in (*_FORMATS, suffix) if known in Image.OPEN]
@@ -172,7 +203,7 @@ def _decode(data: bytes, policy: DecodePolicy, name: str) -> Decoded:
         if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
             image.load()  # some formats warn again here
     image.load()
-    with _pillow_warnings_ignored():
+    with pillow_warnings_ignored():
         turn = _orientation(image)
     if turn == "damaged":
         conversions.append("damaged EXIF data ignored")
@@ -199,11 +230,25 @@ def _decode(data: bytes, policy: DecodePolicy, name: str) -> Decoded:
 
 
 @contextlib.contextmanager
-def _pillow_warnings_ignored() -> Iterator[None]:
-    """Pillow warns about large images and odd metadata; both are part of the policy, not news."""
-    with _FILTERS, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\b")
+def pillow_warnings_ignored() -> Iterator[None]:
+    """Pillow warns about large images and odd metadata; both are part of the policy, not news.
+
+    Whoever decodes on several threads holds it around all of them, so that no thread changes the filters of the process
+    while others work.
+    """
+    with _FILTERS:
+        stack = _inside[0] if _inside else contextlib.ExitStack()
+        if not _inside:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", module=r"PIL\b")
+        _inside.append(stack)
+    try:
         yield
+    finally:
+        with _FILTERS:
+            _inside.pop()
+            if not _inside:
+                stack.close()
 
 
 def _orientation(image: Image.Image) -> int | Literal["damaged"] | None:

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
 
+from recallatk.cli.check import check
 from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_EMBEDDINGS,
@@ -36,6 +37,7 @@ from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_
 from recallatk.cli.printing import fail, make_console, print_table, tell, tell_notes
 from recallatk.cli.score import LABELLED, read_qrels, score
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
+from recallatk.wording import counted
 
 USAGE, DATA, INTERRUPTED = 2, 3, 130
 
@@ -63,6 +65,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(score)
+app.command(check)
 
 
 @app.command(name="eval")
@@ -131,7 +134,7 @@ def embed(
     Args:
         data: as for `recallatk eval`.
         encoder: a name (see `recallatk encoders`) or module:attribute.
-        output: a .npy, .npz, .parquet or .safetensors file; query and gallery become NAME-query and NAME-gallery.
+        output: a .npy, .npz, .parquet, .safetensors or .h5 file; query and gallery become NAME-query and NAME-gallery.
         overwrite: write over files that are there already.
         quiet: no progress and no notes.
     """
@@ -176,6 +179,29 @@ def demo(*, encoder: str | None = None, quiet: bool = False) -> None:
         dataset = load_images(photos, NO_READING, labels_required=True)
         jobs = encode_images(dataset, loaded, NO_READING, NO_ENCODING, output)
         deliver(_evaluate(jobs, EvalProtocol(), (), {}, started, several=False), output, {}, several=False)
+
+
+@app.command
+def cache(action: Literal["info", "clear", "path"] = "info", /, *, cache_dir: Path | None = None) -> None:
+    """The cache of embeddings: what it holds, emptied, or where it is.
+
+    Args:
+        action: info, clear or path.
+        cache_dir: the folder of the cache; by default RECALLATK_CACHE, or the user's cache folder.
+    """
+    from recallatk.cache import cache_folder, cache_info, clear_cache
+
+    if action == "path":
+        print(cache_folder(cache_dir))
+        return
+    held = cache_info(cache_dir) if action == "info" else clear_cache(cache_dir)
+    if action == "info":
+        print(f"folder: {held.folder}")
+        print(f"embeddings: {held.rows:,}")
+        print(f"encoders, preprocessings and decode policies: {held.settings:,}")
+        print(f"size: {held.size / 1e6:,.1f} MB")
+    else:
+        print(f"removed {counted(held.rows, 'embedding')}, {held.size / 1e6:,.1f} MB, from {held.folder}")
 
 
 @app.command

@@ -76,6 +76,7 @@ def encode_images(
     from recallatk.images import DecodePolicy
     from recallatk.run import encode_dataset
 
+    cache = encoding.cache()
     images = len(dataset.query) + (0 if dataset.gallery is None else len(dataset.gallery))
     policy = DecodePolicy(exif=encoding.exif)
     for spec, load in encoders.items():
@@ -99,6 +100,8 @@ def encode_images(
                 decode=encoding.hand_over == "pixels",
                 policy=policy,
                 on_error=reading.on_error,
+                cache=cache,
+                workers=encoding.workers,
                 on_progress=on_progress,
             )
         if check is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recallatk.datasets.folders import SIDE_NAMES, find_sides, load_classes, load_folder, load_two_folders
+from recallatk.datasets.imagefolder import is_imagefolder, load_imagefolder
 from recallatk.datasets.manifest import load_manifest
 from recallatk.datasets.qrels import load_qrels
 from recallatk.datasets.ranked_lists import load_ranked_lists
@@ -63,6 +64,12 @@ LAYOUTS: dict[str, Layout] = {
         "a table (.csv, .tsv, .jsonl, .parquet): path, label; optional id, role, easting and northing, any groups",
         "file",
         {"root": None, "label_separator": None, "labels_required": True},
+    ),
+    "imagefolder": Layout(
+        load_imagefolder,
+        "a folder whose metadata.csv, .jsonl or .parquet has a column file_name, as Hugging Face's imagefolder",
+        "folder",
+        {"label_separator": None, "labels_required": True},
     ),
 }
 """Layout name -> how it is read."""
@@ -132,7 +139,7 @@ def detect_layout(data: Path) -> tuple[str, tuple[str, ...]]:
     if len(present) == len(sides):
         return "folder", ()
     if not present:
-        return "classes", ()
+        return "imagefolder" if is_imagefolder(data) else "classes", ()
     (side,) = present
     (absent,) = set(sides) - {side}
     return "classes", (

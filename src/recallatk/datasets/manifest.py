@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,13 +14,26 @@ import numpy as np
 
 from recallatk.datasets.naming import same_file, shown, split_labels
 from recallatk.datasets.tables import Table, as_number, read_table
-from recallatk.types import Dataset, ImageSet, OnError, RecallatkError, Skipped
+from recallatk.images import box_suffix
+from recallatk.types import Box, Dataset, ImageSet, OnError, RecallatkError, Skipped
 from recallatk.wording import and_more, counted
 
 Role = Literal["query", "gallery", "both"]
 
+METADATA = "metadata"
+"""What Hugging Face's `imagefolder` calls its table, whose column `file_name` is the path."""
+
 POSITION_COLUMNS = (("easting", "northing"), ("utm_east", "utm_north"), ("x", "y"))
 """Pairs of columns that are a position in metres; the first pair that is there in full counts."""
+
+BOX_COLUMNS = (("x1", "y1", "x2", "y2"), ("x_1", "y_1", "x_2", "y_2"))
+"""Columns that are a box in pixels: left, top, right, bottom; the first four that are there in full count."""
+
+FLAG_COLUMNS = ("is_query", "is_gallery")
+"""Two columns of yes and no that are the role of a row, as in the tables of OML."""
+
+_FLAGS = {True: True, False: False, None: False}  # 1 and 0 are equal to them
+_FLAG_WORDS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False, "": False, "nan": False}
 
 _ALIASES = {
     "path": ("filename", "file_name", "image", "filepath"),
@@ -38,6 +52,7 @@ class _Row:
     label: Any
     groups: tuple[str, ...]
     position: tuple[float, ...]
+    box: Box | None
 
 
 def load_manifest(
@@ -52,9 +67,11 @@ def load_manifest(
 
     Columns: `path` and `label`; optional `id` and `role` (query, gallery or both), and `easting` and `northing` (or
     `utm_east` and `utm_north`, or `x` and `y`), which are each row's position in metres; every other column is a group
-    column. `split` is read as `role` when it names query or gallery rows and there is no `role`. Without roles every
-    row is both, which is leave-one-out. Cells of .csv and .tsv stay the text they are. Rows need no label where they
-    have positions; without a column `label` they have none, which the notes say.
+    column. `is_query` and `is_gallery` are read as `role` where there is no `role`, and so is `split` when it names
+    query or gallery rows. Without roles every row is both, which is leave-one-out. `x1, y1, x2, y2` (or `x_1, y_1, x_2,
+    y_2`) are a box in pixels, left, top, right, bottom: that part of the picture is the image. In a file called
+    `metadata`, as `imagefolder` has it, `file_name` is the path. Cells of .csv and .tsv stay the text they are. Rows
+    need no label where they have positions; without a column `label` they have none, which the notes say.
 
     Args:
         path: the manifest.
@@ -70,14 +87,16 @@ def load_manifest(
     folder = path.parent if root is None else Path(root)
     if not folder.is_dir():
         raise RecallatkError(f"{folder}: no such folder; root is the folder that the paths of {path} start from")
-    table = read_table(path)
+    table = _with_path(path, read_table(path))
     position_columns = next((pair for pair in POSITION_COLUMNS if table.columns.keys() >= set(pair)), ())
+    box_columns = next((four for four in BOX_COLUMNS if table.columns.keys() >= set(four)), ())
     notes = list(table.notes)
     _check_columns(path, table, notes, labels_required=labels_required and not position_columns)
-    roles, role_column = _read_roles(path, table, notes)
-    taken = ("path", "label", "id", role_column, *position_columns)
+    roles, role_columns = _read_roles(path, table, notes)
+    taken = ("path", "label", "id", *role_columns, *position_columns, *box_columns)
     group_columns = [name for name in table.columns if name not in taken]
-    rows = _read_rows(path, table, roles, group_columns, position_columns, folder, label_separator, notes)
+    columns = _Columns(group_columns, position_columns, box_columns)
+    rows = _read_rows(path, table, roles, columns, folder, label_separator, notes)
     _check_ids(path, rows, by_path="id" not in table.columns)
     alone = all(row.role == "both" for row in rows)
     missing = [row for row in rows if row.file is None]
@@ -101,9 +120,13 @@ def load_manifest(
             elements=tuple(files),
             ids=tuple(row.id for row in members),
             labels=tuple(row.label for row in members),
-            same=tuple(same_file(_real_path(file, real_folders), [(real_folder, "")]) for file in files),
+            same=tuple(
+                same_file(_real_path(file, real_folders), [(real_folder, "")]) + _suffix(row.box)
+                for file, row in zip(files, members, strict=True)
+            ),
             groups={name: tuple(row.groups[i] for row in members) for i, name in enumerate(group_columns)},
             positions=np.array([row.position for row in members]) if position_columns else None,
+            boxes=tuple(row.box for row in members) if box_columns else None,
         )
 
     return Dataset(
@@ -129,36 +152,80 @@ def _check_columns(path: Path, table: Table, notes: list[str], *, labels_require
         raise RecallatkError(f"{path}: no column {column!r}; columns found: {found}. {advice}")
 
 
-def _read_roles(path: Path, table: Table, notes: list[str]) -> tuple[list[Role | None], str | None]:
-    """The role of each row (None: left aside), and the column it came from."""
+@dataclasses.dataclass(frozen=True)
+class _Columns:
+    """The names of columns whose names are not fixed."""
+
+    groups: Sequence[str]
+    position: Sequence[str]
+    box: Sequence[str]
+
+
+def _with_path(path: Path, table: Table) -> Table:
+    """The table with `file_name` as the path, where it is metadata of Hugging Face's `imagefolder`."""
+    if path.stem != METADATA or "path" in table.columns or "file_name" not in table.columns:
+        return table
+    columns = {"path" if name == "file_name" else name: values for name, values in table.columns.items()}
+    return dataclasses.replace(table, columns=columns)
+
+
+def _read_roles(path: Path, table: Table, notes: list[str]) -> tuple[list[Role | None], tuple[str, ...]]:
+    """The role of each row (None: left aside), and the columns it came from."""
     known = get_args(Role)
     if "role" in table.columns:
         for place, value in zip(table.places, table.columns["role"], strict=True):
             if value not in known:
                 raise RecallatkError(f"{path}: {place}: the role is {value!r}; write {', '.join(known)}")
-        return list(table.columns["role"]), "role"
+        return list(table.columns["role"]), ("role",)
+    if table.columns.keys() >= set(FLAG_COLUMNS):
+        return _read_flags(path, table, notes), FLAG_COLUMNS
     split = table.columns.get("split", ())
     if not {"query", "gallery"}.intersection(value for value in split if isinstance(value, str)):
-        return ["both"] * len(table.places), None
+        return ["both"] * len(table.places), ()
     aside = collections.Counter(repr(value) for value in split if value not in known)
     if aside:
         most = ", ".join(f"{value}: {number:,}" for value, number in aside.most_common(3))
         rows = counted(aside.total(), "row")
         notes.append(f"{rows} left aside, whose split is none of {', '.join(known)} ({most})")
-    return [value if value in known else None for value in split], "split"
+    return [value if value in known else None for value in split], ("split",)
+
+
+def _read_flags(path: Path, table: Table, notes: list[str]) -> list[Role | None]:
+    """Roles from two columns of yes and no; a row where neither says yes is left aside."""
+    meanings: dict[tuple[bool, bool], Role | None]
+    meanings = {(True, True): "both", (True, False): "query", (False, True): "gallery", (False, False): None}
+    flags = []
+    for column in FLAG_COLUMNS:
+        flags.append([_as_flag(value) for value in table.columns[column]])
+        if None in flags[-1]:
+            row = flags[-1].index(None)
+            raise RecallatkError(
+                f"{path}: {table.places[row]}: {column} is {table.columns[column][row]!r}; write True or False, or "
+                "leave both empty where the row is neither"
+            )
+    roles = [meanings[bool(query), bool(gallery)] for query, gallery in zip(*flags, strict=True)]
+    if aside := roles.count(None):
+        notes.append(f"{counted(aside, 'row')} left aside, where neither {' nor '.join(FLAG_COLUMNS)} is true")
+    return roles
+
+
+def _as_flag(value: Any) -> bool | None:
+    """A cell as yes or no, an empty one being no; None where it is neither."""
+    if isinstance(value, str):
+        return _FLAG_WORDS.get(value.strip().lower())
+    return False if value != value else _FLAGS.get(value)  # NaN: an empty cell of a data frame
 
 
 def _read_rows(
     path: Path,
     table: Table,
     roles: Sequence[Role | None],
-    group_columns: Sequence[str],
-    position_columns: Sequence[str],
+    names: _Columns,
     folder: Path,
     separator: str | None,
     notes: list[str],
 ) -> list[_Row]:
-    columns, rows, converted = table.columns, [], 0
+    columns, rows, converted, recoded = table.columns, [], 0, 0
     empty = collections.Counter[str]()
     for row, (place, role) in enumerate(zip(table.places, roles, strict=True)):
         if role is None:
@@ -168,27 +235,34 @@ def _read_rows(
         if not isinstance(given, str) or not given:
             raise RecallatkError(f"{where}: the path is {given!r}; write the image's path, or remove the row")
         name, file = _locate(folder, given)
-        converted += os.sep == "/" and name != given
+        converted += os.sep == "/" and name == given.replace("\\", "/") != given
+        recoded += file is not None and name not in (given, given.replace("\\", "/"))
+        box = _read_box([columns[column][row] for column in names.box], where, names.box)
         name = shown(name)
-        identity = columns["id"][row] if "id" in columns else name
+        identity = columns["id"][row] if "id" in columns else name + _suffix(box)
         if identity in (None, ""):
             raise RecallatkError(f"{where}: the id is empty; give every row one, or remove the column")
         label = _read_label(columns["label"][row], f"{where} ({name!r})", separator) if "label" in columns else ()
-        groups = tuple("" if columns[column][row] is None else str(columns[column][row]) for column in group_columns)
-        empty.update(column for column, value in zip(group_columns, groups, strict=True) if not value)
-        position = tuple(_coordinate(columns[column][row], where, column) for column in position_columns)
-        rows.append(_Row(place, role, name, file, str(identity), label, groups, position))
+        groups = tuple("" if columns[column][row] is None else str(columns[column][row]) for column in names.groups)
+        empty.update(column for column, value in zip(names.groups, groups, strict=True) if not value)
+        position = tuple(_coordinate(columns[column][row], where, column) for column in names.position)
+        rows.append(_Row(place, role, name, file, str(identity), label, groups, position, box))
     if converted:
         notes.append(
             f"{counted(converted, 'path')} written with a backslash read with /, as the files are only there so"
         )
+    if recoded:
+        notes.append(f"{counted(recoded, 'path')} read in another Unicode form, as the files are only there so")
     notes.extend(f"the column {column!r} is empty in {counted(number, 'row')}" for column, number in empty.items())
     return rows
 
 
 def _locate(folder: Path, given: str) -> tuple[str, Path | None]:
     """The path with "/" and the file, which is None when it is not there."""
-    for name in dict.fromkeys((given, given.replace("\\", "/"))):
+    plain = given.replace("\\", "/")
+    # A name that went over a Mac comes back decomposed, and the table that was written elsewhere does not, or so.
+    forms = () if plain.isascii() else (unicodedata.normalize("NFC", plain), unicodedata.normalize("NFD", plain))
+    for name in dict.fromkeys((given, plain, *forms)):
         if os.path.isfile(folder / name):  # noqa: PTH113 - Path.is_file raises on a name that is too long
             return name.replace(os.sep, "/"), folder / name
     return given.replace(os.sep, "/"), None
@@ -212,6 +286,29 @@ def _coordinate(value: Any, where: str, column: str) -> float:
             "column if it is something else"
         )
     return number
+
+
+def _read_box(cells: Sequence[Any], where: str, names: Sequence[str]) -> Box | None:
+    """The box of a row; None where its cells are empty, which means all of the picture."""
+    given = [cell for cell in cells if not (cell is None or cell == "" or cell != cell)]
+    if not given:
+        return None
+    numbers = [as_number(cell) for cell in cells]
+    if None in numbers or any(number != int(number) for number in numbers if number is not None):
+        raise RecallatkError(
+            f"{where}: {', '.join(names)} are {list(cells)!r}; write a box in whole pixels, or leave all four empty"
+        )
+    left, top, right, bottom = (int(number) for number in numbers if number is not None)
+    if not (0 <= left < right and 0 <= top < bottom):
+        raise RecallatkError(
+            f"{where}: the box {(left, top, right, bottom)} is empty or begins outside the picture; "
+            f"{', '.join(names)} are left, top, right and bottom in pixels"
+        )
+    return left, top, right, bottom
+
+
+def _suffix(box: Box | None) -> str:
+    return "" if box is None else box_suffix(box)
 
 
 def _read_label(value: Any, where: str, separator: str | None) -> str | int | tuple[str | int, ...]:
@@ -246,6 +343,8 @@ def _check_ids(path: Path, rows: Sequence[_Row], *, by_path: bool) -> None:
                 raise RecallatkError(f"{places} but the labels {other.label!r} and {row.label!r}; correct one")
             if row.position != other.position:
                 raise RecallatkError(f"{places} but the positions {other.position} and {row.position}; correct one")
+            if row.box != other.box:
+                raise RecallatkError(f"{places} but the boxes {other.box} and {row.box}; correct one")
             if row.file != other.file or row.name != other.name:
                 raise RecallatkError(f"{places} but the files {other.name!r} and {row.name!r}; change one id")
         seen[row.id].append(row)

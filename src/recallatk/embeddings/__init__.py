@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.embeddings import arrays, parquet, tensors
+from recallatk.embeddings import arrays, clip_retrieval, hdf5, parquet, tensors
 from recallatk.embeddings.labels import LABEL_FORMATS, read_text
-from recallatk.embeddings.samples import COLUMNS, Samples
+from recallatk.embeddings.samples import COLUMNS, Samples, half_precision
 from recallatk.memory import FRACTION_OF_FREE, default_memory, new_array
 from recallatk.types import (
     EmbeddingSet,
@@ -40,7 +40,7 @@ class Format:
     """
 
     read: Callable[..., tuple[npt.NDArray[Any], Samples]]
-    write: Callable[[Path, EmbeddingSet, Mapping[str, Any]], tuple[Path, ...]]
+    write: Callable[[Path, EmbeddingSet, Mapping[str, Any]], tuple[Path, ...]] | None
     labels: str
     side_file: Callable[[Path], Path] | None = None
     takes_most: bool = False
@@ -51,7 +51,12 @@ FORMATS = {
     ".npz": Format(arrays.read_npz, arrays.write_npz, "an array `labels`"),
     ".parquet": Format(parquet.read, parquet.write, "a column `label`", takes_most=True),
     ".safetensors": Format(tensors.read, tensors.write, "a tensor `labels`, or JSON under `labels` in its header"),
+    ".h5": Format(hdf5.read, hdf5.write, "a dataset `labels`", takes_most=True),
+    ".hdf5": Format(hdf5.read, hdf5.write, "a dataset `labels`", takes_most=True),
 }
+CLIP_RETRIEVAL = Format(clip_retrieval.read, None, "a column `label` of the tables in metadata/", takes_most=True)
+"""The one kind of folder that is read; it is not written."""
+
 RUNS_CODE = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 
 
@@ -85,7 +90,8 @@ def load_embeddings(
     """Read embeddings, their ids and labels; nothing is ever unpickled.
 
     Args:
-        path: a .npy (mapped, not loaded), .npz, .parquet or .safetensors file.
+        path: a .npy (mapped, not loaded), .npz, .parquet, .safetensors or .h5 (.hdf5) file, or a folder that
+            clip-retrieval wrote.
         labels: a file of labels, one a row, in place of those that `path` holds: .npy, .txt, .csv, .tsv, .json or
             .parquet. If both files have ids, these must agree row by row. Tables may have ids, groups and positions
             (`easting` and `northing`, in metres) too.
@@ -102,8 +108,13 @@ def load_embeddings(
     path = Path(path)
     name = path.name if name is None else name
     where = name if path.name in name else f"{name} ({path.name})"
-    format_ = _format_of(path, FORMATS, "embeddings", where)
-    _check_file(path, where)
+    if path.is_dir():
+        if not clip_retrieval.is_folder(path):
+            raise RecallatkError(f"{where}: {path} is a folder; name a file, or a clip-retrieval folder with img_emb/")
+        format_ = CLIP_RETRIEVAL
+    else:
+        format_ = _format_of(path, FORMATS, "embeddings", where)
+        _check_file(path, where)
     most = default_memory() if memory is None else memory // FRACTION_OF_FREE
     found, samples = format_.read(path, where, most=most) if format_.takes_most else format_.read(path, where)
     beside = None if format_.side_file is None else format_.side_file(path)
@@ -137,7 +148,12 @@ def load_embeddings(
         embeddings = EmbeddingSet(rows, name=name, **columns)
     except RecallatkError as error:
         raise RecallatkError(f"{source}: {str(error).removeprefix(f'{name}: ')}") from error
-    return LoadedEmbeddings(embeddings, tuple(skipped), dict(samples.metadata), samples.notes)
+    return LoadedEmbeddings(embeddings, tuple(skipped), dict(samples.metadata), (*samples.notes, *_dtype_notes(rows)))
+
+
+def _dtype_notes(rows: npt.NDArray[Any]) -> list[str]:
+    """A line where embeddings are held in half precision: an encoder gives more digits."""
+    return [half_precision("float16")] if rows.dtype.name == "float16" else []
 
 
 def _rows_in_blocks(rows: npt.NDArray[Any], keep: npt.NDArray[np.int64], most: int) -> npt.NDArray[Any]:
@@ -205,7 +221,7 @@ def save_embeddings(
 
     Args:
         embeddings: the set; its dtype is kept.
-        path: a .npy, .npz, .parquet or .safetensors file, replaced as a whole if it exists.
+        path: a .npy, .npz, .parquet, .safetensors or .h5 file, replaced as a whole if it exists.
         metadata: anything that JSON can say (the encoder, the preprocessing).
 
     Returns:
@@ -230,6 +246,7 @@ def save_embeddings(
     dtype = embeddings.embeddings.dtype
     if dtype.kind not in "fiu" or dtype.itemsize > 8:
         raise RecallatkError(f"{path}: embeddings of dtype {dtype} are not written; convert them to float32 or float64")
+    assert format_.write is not None  # every file of FORMATS is written
     return format_.write(path, embeddings, {} if metadata is None else metadata)
 
 

@@ -142,6 +142,11 @@ def is_plain(values: Iterable[Any]) -> bool:
     return True
 
 
+def half_precision(dtype: str) -> str:
+    """What is said of embeddings in half precision."""
+    return f"the embeddings are {dtype}: their values are ranked exactly as they are, already rounded to {dtype}"
+
+
 def pick_embeddings(candidates: Mapping[str, tuple[int, ...]], noun: str, name: str) -> str:
     """The key of the embeddings among the numeric arrays of a file (key -> shape).
 

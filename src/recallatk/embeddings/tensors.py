@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
@@ -18,15 +19,16 @@ from recallatk.embeddings.samples import (
     Samples,
     as_document,
     from_columns,
+    half_precision,
     parse_document,
     pick_embeddings,
     readable,
     replacing,
 )
 from recallatk.extras import import_extra
-from recallatk.types import EmbeddingSet, RecallatkError
+from recallatk.types import EmbeddingSet, RecallatkError, release_pages
 
-# What safetensors calls them; bfloat16 is the upper half of a float32.
+# What safetensors calls them.
 NUMERIC = frozenset(f"{kind}{bits}" for kind in "IU" for bits in (8, 16, 32, 64)) | {"BF16", "F16", "F32", "F64"}
 HEADER_BYTES = 100_000_000  # the format's own limit
 PURPOSE = "the format .safetensors"
@@ -60,7 +62,10 @@ def read(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
             if not isinstance(columns[key], list):
                 raise ValueError(f"{key} in the header is no JSON list")
         document = parse_document(header[DOCUMENT_KEY], name) if DOCUMENT_KEY in header else None
-    return embeddings, from_columns(columns, aside, document, positions)
+    samples = from_columns(columns, aside, document, positions)
+    if slices[chosen].get_dtype() == "BF16":
+        samples = dataclasses.replace(samples, notes=(*samples.notes, half_precision("bfloat16")))
+    return embeddings, samples
 
 
 def write(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any]) -> tuple[Path, ...]:
@@ -83,17 +88,24 @@ def write(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any]) -> 
 
 
 def _read_tensor(path: Path, file: Any, key: str) -> npt.NDArray[Any]:
-    if file.get_slice(key).get_dtype() == "BF16":
-        return _read_bfloat16(path, key)
-    tensor: npt.NDArray[Any] = file.get_tensor(key)
-    return tensor
-
-
-def _read_bfloat16(path: Path, key: str) -> npt.NDArray[np.float32]:
-    """NumPy has no bfloat16; its bits are the upper half of a float32's, so widening is exact."""
+    """A tensor, mapped instead of loaded: the library would hold it twice while it loads."""
+    kind = file.get_slice(key).get_dtype()
     with path.open("rb") as stream:
         size = int.from_bytes(stream.read(8), "little")
         tensor = json.loads(stream.read(size))[key]
-        stream.seek(8 + size + tensor["data_offsets"][0])
-        halves = np.fromfile(stream, dtype="<u2", count=math.prod(tensor["shape"]))
-    return (halves.astype(np.uint32) << 16).view(np.float32).reshape(tensor["shape"])
+    shape = tuple(tensor["shape"])
+    if not math.prod(shape):
+        empty: npt.NDArray[Any] = file.get_tensor(key)
+        return empty
+    letters = {"BF": "u", "F": "f", "I": "i", "U": "u"}
+    dtype = np.dtype(f"<{letters[kind.rstrip('0123456789')]}{int(kind.lstrip('BFIU')) // 8}")
+    mapped = np.memmap(path, dtype, "r", offset=8 + size + tensor["data_offsets"][0], shape=shape)
+    return _widened(mapped) if kind == "BF16" else mapped
+
+
+def _widened(halves: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """NumPy has no bfloat16; its bits are the upper half of a float32's, so widening is exact."""
+    bits = np.empty(halves.shape, np.uint32)
+    np.left_shift(halves, np.uint32(16), out=bits)
+    release_pages(halves)
+    return bits.view(np.float32)

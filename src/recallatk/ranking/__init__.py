@@ -40,6 +40,9 @@ BACKENDS: dict[str, str] = {
 }
 """Backend name -> "module:function". All count the same; "auto" is native or numpy. To add one: CONTRIBUTING.md."""
 
+LARGE = 16
+"""A gallery of so many times the queries is large: most of its rows are nobody's positives."""
+
 STREAMS = frozenset({"native", "numpy", "reference"})
 """Backends that may be given grids which are not in memory."""
 
@@ -98,9 +101,9 @@ def rank(
 
 
 def _looks_once(query: Grid, gallery: Grid, part: int, depth: Depth, backend: str) -> bool:
-    """Whether each part of the gallery is looked at once only, so that nothing is won by keeping it."""
-    in_parts = depth == "first" and backend != "reference" and gallery.similarity != "euclidean"
-    return in_parts and query is not gallery and len(query) <= part
+    """Whether a large gallery is looked at once only, so that nothing is won by keeping it."""
+    in_parts = depth == "first" and backend != "reference" and len(query) <= part
+    return in_parts and query is not gallery and len(gallery) > LARGE * len(query)
 
 
 def _with_threads(blocks: Iterator[Ranking], threads: int) -> Iterator[Ranking]:

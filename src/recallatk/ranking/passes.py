@@ -22,7 +22,8 @@ from recallatk.relevance import Relevance
 
 PART_NUMBERS = 2**22
 """Coordinates of gallery rows that are looked at together by queries from elsewhere: memory of that size is used again
-for the next part, where more would be new and cost more than the work on it."""
+for the next part, where more would be new and cost more than the work on it. (But queries are packed again for each
+part, so that it has eight times as many rows.)"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -136,7 +137,7 @@ def rank_first(
     Where every query is also in the gallery, each pair of parts is looked at once and counts for both.
     """
     alone = query is gallery
-    other_part = size.part if alone else min(size.part, max(1, PART_NUMBERS // gallery.dim))
+    other_part = size.part if alone else min(size.part, max(PART_NUMBERS // gallery.dim, 8 * len(query)))
     counted, ignored = LevelCounts.zeros(len(query)), LevelCounts.zeros(len(query))
     n_ignored = np.zeros(len(query), np.int64)
     bests = []

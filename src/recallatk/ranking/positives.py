@@ -10,7 +10,7 @@ import numpy as np
 from recallatk.ranking.blocks import Block, query_blocks, slices
 from recallatk.ranking.counts import Counts, Similarities
 from recallatk.ranking.grid import Grid, LoadedGrid
-from recallatk.ranking.products import PairProducts, float32_rows, round_down
+from recallatk.ranking.products import Float32, PairProducts, float32_error, round_down, to_float32
 from recallatk.relevance import Relevance
 
 SHARED = 128
@@ -110,7 +110,8 @@ def find_best_positives(
     """Compare queries with their positives.
 
     Queries that share many positives (few large classes) are compared with them in a float32 product; whatever may be
-    the best or a near-tie of it is then compared exactly. All others are compared pair by pair.
+    the best or a near-tie of it is then compared exactly. All others, and euclidean similarities, are compared pair by
+    pair.
 
     Args:
         query: the rows of the queries.
@@ -123,46 +124,59 @@ def find_best_positives(
     """
     queries = slice(0, relevance.n_queries) if queries is None else queries
     n, start = len(query), queries.start
-    nothing = np.zeros(0, np.int64)
-    found = [_keep_best(np.zeros(n, np.int64), nothing, nothing, np.zeros(0), gallery.near)]
+    n_positives = np.zeros(n, np.int64)
+    kept = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
 
-    def keep(n_positives: Counts, owners: Counts, rows: Counts) -> None:
-        similarities = products(owners, rows)
-        found.append(_keep_best(n_positives, owners, rows + first, similarities, gallery.near))
+    def keep(which: Counts, counts: Counts, owners: Counts, rows: Counts) -> None:
+        """Keep what may be the best of pairs of queries (places in `which`) and rows; so the others take no memory."""
+        n_positives[which] += counts
+        similarities = products(which[owners], rows)
+        best = _keep_best(counts, owners, rows + first, similarities, gallery.near)
+        kept.append((which[best.owners], best.rows, best.similarities))
 
     one_by_one = np.ones(n, dtype=np.bool_)
-    for group, rows in relevance.groups(SHARED):
+    # The float32 product of a group says nothing of how far rows are apart.
+    for group, rows in relevance.groups(SHARED) if gallery.similarity != "euclidean" else ():
         members = group[(group >= start) & (group < queries.stop)]
         one_by_one[members - start] = False
-        for some in slices(len(members), size.queries):
-            for others in slices(len(rows), size.gallery):
-                keep(*_near_best(query, gallery, relevance, members[some], rows[others], start))
+        for others in slices(len(rows), size.gallery):
+            right, longest = to_float32(gallery.rows[rows[others]])
+            for some in slices(len(members), size.queries):
+                which = members[some] - start
+                left, longest_left = to_float32(query.rows[which])
+                error = float32_error(gallery.dim, longest_left, longest)
+                near_best = _near_best(left @ right.T, error, relevance, members[some], rows[others], near=gallery.near)
+                keep(which, *near_best)
     rest = np.flatnonzero(one_by_one) + start
     for block in query_blocks(relevance.pairs[rest], dataclasses.replace(size, queries=MOST_QUERIES)):
         judged = relevance.judge(rest[block])
-        owners = rest[block][judged.positive_queries] - start
-        n_positives = np.zeros(n, np.int64)
-        n_positives[rest[block] - start] = np.diff(judged.positive_starts)
-        keep(n_positives, owners, judged.positive_rows)
-    return found[0] if len(found) == 1 else merge_best_positives(found)
+        keep(rest[block] - start, np.diff(judged.positive_starts), judged.positive_queries, judged.positive_rows)
+    owners, found, similarities = (np.concatenate(column) for column in zip(*kept, strict=True))
+    order = np.argsort(owners, kind="stable")  # the rows of each query come in order already
+    return _keep_best(n_positives, owners[order], found[order], similarities[order], gallery.near)
 
 
 def _near_best(
-    query: LoadedGrid, gallery: Grid, relevance: Relevance, members: Counts, rows: Counts, start: int
+    product: Float32, error: float, relevance: Relevance, members: Counts, rows: Counts, *, near: int
 ) -> tuple[Counts, Counts, Counts]:
-    """Of queries that share these positives: how many are not ignored, and the pairs that may be best or nearly so."""
-    left, right, error = float32_rows(query.rows[members - start], gallery.rows[rows])
-    product = left @ right.T
+    """Of queries that share these positives: how many each has left, and the pairs that may be best or nearly so.
+
+    Args:
+        product: (members, rows) float32; what is ignored is overwritten.
+        error: how far it may be from the exact one.
+        relevance: who is ignored.
+        members: the queries.
+        rows: their positives, rising.
+        near: the width of a near-tie in grid steps.
+    """
     starts, ignored = relevance.judge_ignored(members)
     place = np.minimum(np.searchsorted(rows, ignored), len(rows) - 1)
     owners = np.repeat(np.arange(len(members)), np.diff(starts))
     shared = rows[place] == ignored
     product[owners[shared], place[shared]] = -np.inf
-    n_positives = np.zeros(len(query), np.int64)
-    n_positives[members - start] = len(rows) - np.bincount(owners[shared], minlength=len(members))
+    n_positives = len(rows) - np.bincount(owners[shared], minlength=len(members))
     # The best positive is within one error of its product, and so is the greatest product.
-    margin = 2 * error + gallery.near * 2.0**-52
-    low = round_down(product.max(axis=1).astype(np.float64) - margin)
-    low[n_positives[members - start] == 0] = np.inf
+    low = round_down(product.max(axis=1).astype(np.float64) - (2 * error + near * 2.0**-52))
+    low[n_positives == 0] = np.inf
     near_best, column = np.nonzero(product >= low[:, None])
-    return n_positives, members[near_best] - start, rows[column]
+    return n_positives, near_best, rows[column]

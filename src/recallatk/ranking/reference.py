@@ -10,7 +10,7 @@ import numpy as np
 from recallatk.ranking.blocks import Block, query_blocks, slices
 from recallatk.ranking.counting import count_block
 from recallatk.ranking.counts import Counts, Depth, Ranking, Similarities
-from recallatk.ranking.grid import Grid, GridRows
+from recallatk.ranking.grid import Grid, GridRows, LoadedGrid
 from recallatk.ranking.passes import LevelCounts
 from recallatk.relevance import Relevance
 
@@ -34,18 +34,29 @@ def rank_blocks(
         yield count_block(queries, source, relevance.judge(queries), depth=depth, limit=within)
 
 
-def count_products(query: Grid, gallery: Grid, best: Similarities, *, size: Block) -> LevelCounts:
-    """Count every gallery row against the best positives (+inf: not), from blocks of float64 products."""
-    counts = LevelCounts.zeros(len(query))
+def count_euclidean(
+    query: GridRows,
+    gallery: GridRows,
+    best: Similarities,
+    other_best: Similarities | None,
+    *,
+    near: int,
+    threads: int,
+    size: Block,
+) -> tuple[LevelCounts, LevelCounts | None]:
+    """Count euclidean similarities in blocks of float64; see `recallatk.ranking.passes.CountLevels`."""
+    grid, counts = LoadedGrid(gallery, "euclidean", 1.0, near), LevelCounts.zeros(len(query))
     for queries in slices(len(query), size.queries):
         here, own = counts.part(queries), best[queries, None]
-        for _, similarity in _Products(query.rows[queries].astype(np.float64), gallery, size.gallery).tiles():
+        for _, similarity in _Products(query[queries].astype(np.float64), grid, size.gallery).tiles():
             gap = similarity - own
-            here.far_above[:] += np.count_nonzero(gap > gallery.near, axis=1)
+            here.far_above[:] += np.count_nonzero(gap > near, axis=1)
             here.above[:] += np.count_nonzero(gap > 0, axis=1)
             here.level[:] += np.count_nonzero(gap == 0, axis=1)
-            here.near_below[:] += np.count_nonzero((gap < 0) & (gap >= -gallery.near), axis=1)
-    return counts
+            here.near_below[:] += np.count_nonzero((gap < 0) & (gap >= -near), axis=1)
+    if other_best is None:
+        return counts, None
+    return counts, count_euclidean(gallery, query, other_best, None, near=near, threads=threads, size=size)[0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,7 @@ from recallatk.ranking.products import (
     round_down,
     round_up,
 )
+from recallatk.ranking.reference import count_euclidean
 from recallatk.ranking.reference import rank_blocks as rank_by_reference
 from recallatk.relevance import Relevance
 
@@ -42,15 +43,16 @@ def rank_blocks(
 ) -> Iterator[Ranking]:
     """Rank with a float32 screen; see `recallatk.ranking.rank`. BLAS brings its own threads.
 
-    Euclidean similarities are not screened but left to the reference backend.
+    Euclidean similarities are not screened but compared as the reference backend does.
     """
-    if gallery.similarity == "euclidean":
+    size = block or Block.within(memory, query.dim)
+    if gallery.similarity == "euclidean" and depth == "all":
         yield from rank_by_reference(
             query, gallery, relevance, depth=depth, memory=memory, limit=limit, block=block, threads=threads
         )
-        return
-    size = block or Block.within(memory, query.dim)
-    if depth == "all":
+    elif gallery.similarity == "euclidean":
+        yield from rank_first(query, gallery, relevance, count_euclidean, exact_products, size=size, threads=threads)
+    elif depth == "all":
         yield from rank_all(
             query, gallery, relevance, exact_products, add_tiles_in_numpy, size=size, limit=limit, threads=threads
         )

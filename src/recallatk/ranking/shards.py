@@ -23,7 +23,7 @@ from recallatk.ranking.grid import LoadedGrid
 from recallatk.ranking.passes import CountLevels, LevelCounts, assemble, count_ignored
 from recallatk.ranking.positives import BestPositives, find_best_positives, merge_best_positives
 from recallatk.ranking.products import exact_products
-from recallatk.ranking.reference import count_products
+from recallatk.ranking.reference import count_euclidean
 from recallatk.relevance import Relevance
 
 __all__ = [
@@ -97,13 +97,10 @@ def count_in_shard(
     """
     grid, size = shard.grid, _size(query, memory)
     name = fastest_backend()[0] if backend == "auto" else backend
+    count_levels: CountLevels = importlib.import_module(BACKENDS[name].split(":")[0]).count_levels
     if grid.similarity == "euclidean":
-        levels = count_products(query, grid, best.similarity, size=size)
-    else:
-        count_levels: CountLevels = importlib.import_module(BACKENDS[name].split(":")[0]).count_levels
-        levels, _ = count_levels(
-            query.rows, grid.rows, best.similarity, None, near=grid.near, threads=threads, size=size
-        )
+        count_levels = count_euclidean
+    levels, _ = count_levels(query.rows, grid.rows, best.similarity, None, near=grid.near, threads=threads, size=size)
     ignored = LevelCounts.zeros(len(query))
     products = exact_products(query.rows, grid.rows, grid.similarity)
     n_ignored = count_ignored(ignored, shard.relevance, best, products, size=size)

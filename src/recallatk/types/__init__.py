@@ -30,11 +30,13 @@ from recallatk.types.protocol import (
     Ties,
 )
 from recallatk.types.sets import (
+    Box,
     Dataset,
     EmbeddingSet,
     Encoder,
     ImageSet,
     OnError,
+    PreparingEncoder,
     Qrels,
     RankedLists,
     Samples,
@@ -45,6 +47,7 @@ from recallatk.types.sets import (
 __all__ = [
     "LARGEST_K",
     "Average",
+    "Box",
     "ChoiceError",
     "Dataset",
     "EmbeddingSet",
@@ -59,6 +62,7 @@ __all__ = [
     "Memo",
     "NoPositive",
     "OnError",
+    "PreparingEncoder",
     "Qrels",
     "RankedLists",
     "RecallatkError",

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 OnError: TypeAlias = Literal["error", "skip"]
 
+Box: TypeAlias = tuple[int, int, int, int]
+"""A part of a picture in whole pixels: left, top, right, bottom (x1, y1, x2, y2); right and bottom are outside."""
+
 
 @runtime_checkable
 class Encoder(Protocol):
@@ -39,6 +42,17 @@ class Encoder(Protocol):
 
     def __call__(self, batch: list[Any], /) -> Any:
         """Encode a batch; row i of the result belongs to element i."""
+
+
+@runtime_checkable
+class PreparingEncoder(Encoder, Protocol):
+    """An encoder that can also be called in two steps, of which the first runs beside the model."""
+
+    def prepare(self, image: Any, /) -> Any:
+        """What depends on one RGB image alone, such as resizing it; called on several threads at once."""
+
+    def encode_prepared(self, batch: list[Any], /) -> Any:
+        """A list of n prepared images to an array (n, d), the same as the encoder gives for the images themselves."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,6 +176,7 @@ class ImageSet:
         groups: named columns such as `camera`, one text a sample.
         positions: (n, 2) coordinates in metres, such as UTM easting and northing.
         label_kind: what the labels were before they became text.
+        boxes: the part of each picture that is the image (None: all of it); ids and `same` tell boxes apart.
     """
 
     elements: tuple[Any, ...]
@@ -171,16 +186,21 @@ class ImageSet:
     groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     positions: npt.NDArray[np.float64] | None = None
     label_kind: LabelKind = "text"
+    boxes: tuple[Box | None, ...] | None = None
 
     def __post_init__(self) -> None:
         _normalise_columns(self, len(self.elements), "images", "image set")
+        if self.boxes is not None and len(self.boxes) != len(self.elements):
+            raise RecallatkError(f"image set: {len(self.boxes)} boxes for {len(self.elements)} images; give one each")
 
     def __len__(self) -> int:
         return len(self.elements)
 
     def take(self, rows: Sequence[int]) -> ImageSet:
         """The set of these rows, in this order."""
-        return dataclasses.replace(self, elements=tuple(self.elements[r] for r in rows), **_take_columns(self, rows))
+        boxes = None if self.boxes is None else tuple(self.boxes[r] for r in rows)
+        elements = tuple(self.elements[r] for r in rows)
+        return dataclasses.replace(self, elements=elements, boxes=boxes, **_take_columns(self, rows))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
