@@ -10,7 +10,7 @@ STAMP := $(VENV)/.setup-done
 PEERS_STAMP := $(VENV)/.peers-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-integrations check bench clean
+.PHONY: help setup demo test test-integrations test-encoders check bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ test: setup ## Run the tests that need no torch
 
 test-integrations: $(PEERS_STAMP) ## Install the peers (torch and others) and run the tests against them
 	$(BIN)/python -m pytest -m integration tests
+
+test-encoders: $(STAMP) ## Install timm, open_clip, transformers and torchvision and run the tests of their encoders
+	$(PIP) -e '.[dev,timm,open-clip,hf,torchvision]'
+	$(BIN)/python -m pytest -m integration tests/test_torch_encoders.py
 
 check: setup ## Check style, format and types
 	$(BIN)/ruff check .

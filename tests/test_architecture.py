@@ -17,18 +17,20 @@ PROJECT = Path(__file__).parent.parent
 SOURCE = PROJECT / "src"
 ROOT = "recallatk"
 
-# Module or folder -> what of ours it may import, beside `types`, `extras`, `wording` and `memory`, which all may.
+# Module or folder -> what of ours it may import, beside EVERYBODY, whom all may import.
 # In the order of the data flow: an import only ever goes upward in this list.
 ARROWS: dict[str, set[str]] = {
     "types": set(),
     "extras": set(),
     "wording": set(),
     "memory": set(),
+    "cores": set(),
     "images": set(),
     "datasets": {"images"},
     "encoders": {"images"},
     "cache": set(),
-    "encoding": {"images", "encoders", "cache"},
+    "decoding": {"images", "cache"},
+    "encoding": {"images", "encoders", "cache", "decoding"},
     "embeddings": set(),
     "relevance": set(),
     "ranking": {"relevance"},
@@ -50,7 +52,7 @@ ARROWS: dict[str, set[str]] = {
     "registry": set(),
     "integrations": {"ranking", "evaluation"},
 }
-EVERYBODY = {"types", "extras", "wording", "memory"}
+EVERYBODY = {"types", "extras", "wording", "memory", "cores"}
 ENTRANCES = {
     ROOT,
     "__main__",

@@ -93,7 +93,7 @@ def test_an_encoder_whose_package_is_absent_names_the_pip_command(data: Path) ->
 
 
 def test_a_folder_is_evaluated(data: Path) -> None:
-    result = recallatk("eval", data, *MEAN, "-k", "1,2")
+    result = recallatk("eval", data, *MEAN, "-k", "1,2", "--no-cache")
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith(
         "[evaluation]\nnum queries: 3\nnum gallery: 4\nembedding_dim: 3\n"
@@ -153,7 +153,7 @@ def test_several_encoders_do_not_hide_what_was_excluded(data: Path) -> None:
 def test_warnings_beside_a_table_are_a_line_each(data: Path) -> None:
     copy = (data / "query" / "red" / "a.png").read_bytes()
     (data / "gallery" / "blue" / "two\nlines\x1b[31m.png").write_bytes(copy)
-    result = recallatk("eval", data, *MEAN, "--encoder", "pixels", "-k", "1")
+    result = recallatk("eval", data, *MEAN, "--encoder", "pixels", "-k", "1", "--no-cache")
     assert [line.partition(":")[0] for line in result.err.splitlines()] == ["tiny", "pixels"]
     assert "\x1b" not in result.err
 
@@ -443,7 +443,7 @@ def test_a_fault_of_the_encoder_keeps_its_traceback_and_says_what_it_was_called_
 
 def test_one_of_several_encoders_that_fails_is_named_and_what_was_done_before_is_kept(data: Path) -> None:
     specs = [part for spec in ("pixels", "tiny:not_finite", "hog") for part in ("--encoder", spec)]
-    result = recallatk("eval", data, *specs, "-k", "1", "-o", "runs")
+    result = recallatk("eval", data, *specs, "-k", "1", "-o", "runs", "--no-cache")
     assert (result.code, result.err.count("\n")) == (3, 1)
     assert [line.split()[0] for line in result.out.splitlines()[2:]] == ["pixels"], "what is finished is printed"
     assert load_report(Path("runs/pixels")).provenance.encoder == "pixels"
@@ -617,10 +617,10 @@ def test_a_run_can_have_any_name_that_a_folder_can_have(data: Path, target: str)
 def test_embed_then_eval_gives_the_report_of_eval_in_every_format(data: Path, suffix: str) -> None:
     if suffix == ".safetensors":
         pytest.importorskip("safetensors")
-    result = recallatk("embed", data, "--encoder", "pixels", "-o", f"e{suffix}")
+    result = recallatk("embed", data, "--encoder", "pixels", "-o", f"e{suffix}", "--no-cache")
     assert (result.code, result.out) == (0, f"e-query{suffix}\ne-gallery{suffix}\n")
     again = recallatk("eval", "--query", f"e-query{suffix}", "--gallery", f"e-gallery{suffix}")
-    direct = recallatk("eval", data, "--encoder", "pixels")
+    direct = recallatk("eval", data, "--encoder", "pixels", "--no-cache")
     parts = dict(part.split(":", 1) for part in re.findall(r"^k:.*$", again.out, re.MULTILINE)[0].split("|"))
     assert all(parts[part] != "na" for part in ("pre", "w", "emb", "img"))
     assert again == direct
@@ -658,9 +658,9 @@ def test_the_package_is_a_command_too(data: Path) -> None:
 
 def test_notes_name_the_encoder_where_there_are_several(data: Path) -> None:
     Image.new("L", (8, 8), 200).save(data / "gallery" / "red" / "grey.png")
-    alone = recallatk("eval", data, *MEAN, "-k", "1")
+    alone = recallatk("eval", data, *MEAN, "-k", "1", "--no-cache")
     assert alone.err == "1 image: greyscale converted\n"
-    both = recallatk("eval", data, *MEAN, "--encoder", "pixels", "-k", "1")
+    both = recallatk("eval", data, *MEAN, "--encoder", "pixels", "-k", "1", "--no-cache")
     assert both.err.splitlines() == [f"{spec}: {alone.err.strip()}" for spec in ("tiny:mean_rgb", "pixels")]
 
 

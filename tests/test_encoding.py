@@ -15,6 +15,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from recallatk import EmbeddingSet, ImageSet, RecallatkError, encode, encode_all
+from recallatk.cache import CachedRow
 
 BATCHES = (1, 2, 3, 5, 32)
 
@@ -420,7 +421,7 @@ def test_what_is_cached_holds_no_whole_batch_and_does_not_change_with_it(seven: 
     cache: dict[str, Any] = {}
     (side,) = encode([image_set(seven)], Recorder(), cache=cache).sets
     side.embeddings[:] = -1
-    assert all(row.base is None and row.min() >= 0 for row in cache.values())
+    assert all(kept.row.base is None and kept.row.min() >= 0 for kept in cache.values())
 
 
 def test_a_changed_file_is_not_taken_from_the_cache(tmp_path: Path) -> None:
@@ -433,7 +434,7 @@ def test_a_changed_file_is_not_taken_from_the_cache(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cached", [0, 6])
 def test_a_cache_of_another_width_is_an_error_in_words(seven: list[Path], cached: int) -> None:
-    cache = {hashlib.sha256(seven[cached].read_bytes()).hexdigest(): np.ones(5)}
+    cache = {hashlib.sha256(seven[cached].read_bytes()).hexdigest(): CachedRow(np.ones(5), ())}
     with pytest.raises(RecallatkError, match="5"):
         encode([image_set(seven)], Recorder(), cache=cache)
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.images import DEFAULT_POLICY, DecodePolicy, content_of, pixel_bytes
-from recallatk.images import decode as decode_image
+from recallatk.cache import CachedRow, RowStore
+from recallatk.decoding import Ahead, DistinctImage, ImageError
+from recallatk.encoders.evaluation_mode import check_evaluation_mode
+from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.types import (
-    Box,
     ChoiceError,
     EmbeddingSet,
     Encoder,
     ImageSet,
     OnError,
+    PreparingEncoder,
     RecallatkError,
     Skipped,
     as_numbers,
@@ -45,12 +45,14 @@ class Encoded:
         skipped: the images that could not be used, with the reason.
         conversions: how many distinct images were converted in each way while decoding ("CMYK converted": 3).
         distinct: how many distinct images went through the encoder.
+        cached: how many distinct images came from the cache instead.
     """
 
     sets: tuple[EmbeddingSet, ...]
     skipped: tuple[Skipped, ...]
     conversions: Mapping[str, int]
     distinct: int
+    cached: int = 0
 
 
 def encode_all(images: Sequence[Any], encoder_fn: Encoder, batch: int = BATCH) -> npt.NDArray[Any]:
@@ -89,7 +91,8 @@ def encode(
     decode: bool = True,
     policy: DecodePolicy = DEFAULT_POLICY,
     on_error: OnError = "error",
-    cache: MutableMapping[str, npt.NDArray[Any]] | None = None,
+    cache: RowStore | None = None,
+    workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Encoded:
     """Encode image sets in one pass; each distinct image is encoded once, so copies cannot differ by batch noise.
@@ -101,7 +104,9 @@ def encode(
         decode: elements are paths that become RGB images; False hands elements over as they are.
         policy: how bytes become pixels.
         on_error: an image that cannot be decoded, or whose embedding has no direction, is an error or is skipped.
-        cache: embeddings by the sha256 of an image's bytes, read and filled; for one encoder and one policy.
+        cache: rows by the sha256 of an image's bytes, read, and filled after every batch; for one encoder and one
+            policy. `recallatk.cache.Cache` keeps them on disk, a dict in memory.
+        workers: threads that read and decode beside the encoder; by default one for each core.
         on_progress: told after every batch.
 
     Raises:
@@ -111,162 +116,176 @@ def encode(
     _check_batch(batch)
     if len(sets) > len(SET_NAMES):
         raise RecallatkError(f"there are {len(sets)} sets; give the queries alone, or the queries and the gallery")
-    work = _Encoding(encoder, batch, decode, policy, cache)
-    names = [name for side in sets for name in side.ids]
-    boxes = [box for side in sets for box in side.boxes or [None] * len(side)]
-    if not decode and any(boxes):
+    elements = [
+        one for side in sets for one in zip(side.ids, side.elements, side.boxes or [None] * len(side), strict=True)
+    ]
+    if not decode and any(box for _, _, box in elements):
         raise RecallatkError("boxes are cut out of decoded pictures; use decode=True (--hand-over pixels)")
-    elements = [element for side in sets for element in side.elements]
     if not elements:
         raise RecallatkError("there are no images to encode; hand over at least one")
-    rows = []
-    for done, (name, element, box) in enumerate(zip(names, elements, boxes, strict=True), start=1):
-        rows.append(work.add(name, element, box))
-        failure = work.failures.get(rows[-1])
-        if failure and on_error == "error":
-            raise RecallatkError(
-                f"{failure.reason}; replace the file, or leave such files out with on_error='skip' (--on-error skip)"
-            )
-        if on_progress and (done % batch == 0 or done == len(elements)):
-            on_progress(done, len(elements))
-    work.flush()
-    embeddings = np.concatenate(work.outputs) if work.outputs else np.empty((0, 1))
-    for row, why in unusable_rows(embeddings):
-        reason = f"{work.names[row]}: its embedding {why}"
-        if on_error == "error":
-            raise RecallatkError(
-                f"{reason}; fix the encoder, or leave such images out with on_error='skip' (--on-error skip)"
-            )
-        work.failures[row] = Skipped(work.names[row], reason)
-    return _assemble(sets, rows, embeddings, work)
+    if workers is not None and workers < 1:
+        raise ChoiceError(f"workers={workers}: at least one thread must read images")
+    first_step = encoder.prepare if isinstance(encoder, PreparingEncoder) else None
+    images = []
+    work = _Encoding(encoder, batch, decode, on_error, cache, len(elements))
+    with Ahead(decode, policy, first_step, cache, workers=workers, batch=batch) as ahead:
+        for done, image in enumerate(ahead.in_order(elements), start=1):
+            images.append(image)
+            work.take(image)
+            if on_progress and (done % batch == 0 or done == len(elements)):
+                on_progress(done, len(elements))
+        work.flush()
+    return _assemble(sets, images, work)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Encoding:
-    """The state of one pass: which distinct images were seen, what waits for the encoder, what came out.
-
-    A distinct image is called by the row that it has, or will have, in the concatenated outputs; images that cannot
-    be decoded get negative numbers.
-    """
+    """The state of one pass: what waits for the encoder, and what came out."""
 
     encoder: Encoder
     batch: int
     decode: bool
-    policy: DecodePolicy
-    cache: MutableMapping[str, npt.NDArray[Any]] | None
-    outputs: list[npt.NDArray[Any]] = dataclasses.field(default_factory=list)
-    names: list[str] = dataclasses.field(default_factory=list)
-    contents: dict[int, str] = dataclasses.field(default_factory=dict)
-    failures: dict[int, Skipped] = dataclasses.field(default_factory=dict)
+    on_error: OnError
+    cache: RowStore | None
+    total: int
     conversions: Counter[str] = dataclasses.field(default_factory=Counter)
     encoded: int = 0
-    _seen: dict[Hashable, int] = dataclasses.field(default_factory=dict)
-    _waiting: list[Any] = dataclasses.field(default_factory=list)
+    from_cache: int = 0
+    _rows: npt.NDArray[Any] | None = None
+    _used: int = 0
+    _waiting: list[tuple[DistinctImage, Any]] = dataclasses.field(default_factory=list)
 
-    def add(self, name: str, element: Any, box: Box | None = None) -> int:
-        """Take one element and say which row it has; decodes and encodes only what was not seen before."""
-        place: Hashable = (os.fspath(element) if _is_path(element) else id(element), box)
-        if place not in self._seen:
-            self._seen[place] = self._look_at(name, element, box)
-        return self._seen[place]
+    @property
+    def embeddings(self) -> npt.NDArray[Any]:
+        """A row for each distinct image that has one, in the order in which they were seen."""
+        return np.empty((0, 1)) if self._rows is None else self._rows[: self._used]
 
-    def _look_at(self, name: str, element: Any, box: Box | None) -> int:
+    def take(self, image: DistinctImage) -> None:
+        """Give an image that is taken for the first time its place in a batch, its cached row, or its failure.
+
+        Raises:
+            RecallatkError: it cannot be used, with `on_error="error"`.
+        """
+        if image.failure is not None:
+            self._refuse(image.failure)
+        elif image.cached is not None:
+            self._claim(image)
+            rows = np.asarray(image.cached.row)[None]
+            self._store([image], rows, "the cache holds", image.name)
+            self._check([image], rows)
+            self.from_cache += 1
+            self.conversions.update(image.cached.conversions)
+            image.cached = None
+        elif image.row < 0:
+            self._take_new(image)
+
+    def _take_new(self, image: DistinctImage) -> None:
         try:
-            data = _bytes_of(element, must_be_file=self.decode or not isinstance(element, str))
-        except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-            return self._fail(name, f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})")
-        if data is None:
-            return self._take(name, element, None, None, box)
-        content = content_of(data, box)
-        key = ("content", content)
-        if key not in self._seen:
-            self._seen[key] = self._take(name, element, data, content, box)
-        return self._seen[key]
-
-    def _take(self, name: str, element: Any, data: bytes | None, content: str | None, box: Box | None) -> int:
-        if self.cache is not None and content is not None and content in self.cache:
-            self.flush()
-            cached = np.asarray(self.cache[content])[None]
-            _append(self.outputs, cached, "the cache holds", name)
-            return self._claim(name, content)
-        if self.decode:
-            if data is None or not _is_path(element):
-                raise RecallatkError(f"{name}: only files are decoded, not {type(element).__name__}; use decode=False")
-            try:
-                decoded = decode_image(data, policy=self.policy, name=name, box=box)
-            except RecallatkError as error:
-                return self._fail(name, str(error))
-            self.conversions.update(decoded.conversions)
-            element = decoded.image
-        self._waiting.append(element)
-        row = self._claim(name, content)
+            element = image.ready()
+        except ImageError as error:
+            image.failure = Skipped(image.name, str(error))
+            return self._refuse(image.failure)
+        self.conversions.update(image.conversions)
+        self._claim(image)
+        self._waiting.append((image, element))
         if len(self._waiting) == self.batch:
             self.flush()
-        return row
+        return None
 
     def flush(self) -> None:
-        """Encode what waits."""
+        """Encode what waits, and keep it."""
         if not self._waiting:
             return
-        first = len(self.names) - len(self._waiting)
-        output = _encode_batch(self._waiting, self.encoder, self.names[first])
-        _append(self.outputs, output, "the encoder returned", f"the batch of {self.names[first]}")
-        self.encoded += len(output)
+        images, elements = [image for image, _ in self._waiting], [element for _, element in self._waiting]
         self._waiting.clear()
+        encoder = self.encoder
+        if self.decode and isinstance(encoder, PreparingEncoder):
+            encoder = encoder.encode_prepared
+        output = _encode_batch(elements, encoder, images[0].name)
+        self._store(images, output, "the encoder returned", f"the batch of {images[0].name}")
+        self.encoded += len(output)
         if self.cache is not None:
-            for row in range(len(output)):
-                content = self.contents.get(first + row)
-                if content is not None:
-                    self.cache[content] = output[row].copy()
+            bad = {row for row, _ in unusable_rows(output)}  # another try may give better ones
+            self.cache.update({
+                image.content: CachedRow(output[row].copy(), image.conversions)
+                for row, image in enumerate(images)
+                if image.content is not None and row not in bad
+            })  # fmt: skip
+        self._check(images, output)
 
-    def _claim(self, name: str, content: str | None) -> int:
-        self.names.append(name)
-        if content is not None:
-            self.contents[len(self.names) - 1] = content
-        return len(self.names) - 1
+    def _claim(self, image: DistinctImage) -> None:
+        image.row = self._used
+        self._used += 1
 
-    def _fail(self, name: str, reason: str) -> int:
-        row = -1 - len(self.failures)
-        self.failures[row] = Skipped(name, reason)
-        return row
+    def _store(self, images: list[DistinctImage], rows: npt.NDArray[Any], who: str, name: str) -> None:
+        """Write the rows of images to their places; all are as wide as the first."""
+        if rows.ndim != 2 or (self._rows is not None and self._rows.shape[1] != rows.shape[1]):
+            found = counted(rows.shape[1], "column") if rows.ndim == 2 else f"an array of shape {rows.shape[1:]}"
+            before = f" and {self._rows.shape[1]} before" if self._rows is not None else ""
+            raise RecallatkError(f"{who} {found} for {name}{before}; all embeddings must have one dimension")
+        if self._rows is None:
+            self._rows = np.empty(
+                (self.total, rows.shape[1]), dtype=rows.dtype
+            )  # pages that nobody writes cost nothing
+        elif self._rows.dtype != rows.dtype:
+            self._rows = self._rows.astype(np.result_type(self._rows, rows), copy=False)
+        self._rows[[image.row for image in images]] = rows
+
+    def _check(self, images: list[DistinctImage], rows: npt.NDArray[Any]) -> None:
+        """Refuse the images whose embedding has no direction."""
+        for row, why in unusable_rows(rows):
+            image = images[row]
+            image.failure = Skipped(image.name, f"{image.name}: its embedding {why}")
+            if self.on_error == "error":
+                raise RecallatkError(
+                    f"{image.failure.reason}; fix the encoder, or leave such images out with on_error='skip' "
+                    "(--on-error skip)"
+                )
+
+    def _refuse(self, failure: Skipped) -> None:
+        if self.on_error == "error":
+            raise RecallatkError(
+                f"{failure.reason}; replace the file, or leave such files out with on_error='skip' (--on-error skip)"
+            )
 
 
-def _assemble(sets: Sequence[ImageSet], rows: list[int], embeddings: npt.NDArray[Any], work: _Encoding) -> Encoded:
+def _assemble(sets: Sequence[ImageSet], images: list[DistinctImage], work: _Encoding) -> Encoded:
     """Give every set the rows of its images, without those that failed."""
     results: list[EmbeddingSet] = []
     skipped: dict[str, Skipped] = {}
     start = 0
     for side, name in zip(sets, SET_NAMES, strict=False):
-        own = rows[start : start + len(side)]
+        own = images[start : start + len(side)]
         start += len(side)
         kept = []
-        for place, row in enumerate(own):
-            if row not in work.failures:
+        for place, image in enumerate(own):
+            if image.failure is None:
                 kept.append(place)
             else:
-                skipped[side.ids[place]] = Skipped(side.ids[place], _reason(side.ids[place], work.failures[row]))
+                skipped[side.ids[place]] = Skipped(side.ids[place], _reason(side.ids[place], image.failure))
         if not own:
             raise RecallatkError(f"there are no {name} images; hand over at least one")
         if not kept:
-            first = f"{side.ids[0]}: {_reason(side.ids[0], work.failures[own[0]])}"
+            first = f"{side.ids[0]}: {skipped[side.ids[0]].reason}"
             raise RecallatkError(f"no {name} image could be used: {len(own)} of {len(own)} skipped, e.g. {first}")
-        index = [own[place] for place in kept]
         taken = side.take(kept)
-        contents = tuple(work.contents[row] for row in index if row in work.contents)
+        contents = tuple(own[place].content for place in kept)
         results.append(
             EmbeddingSet(
-                _rows(embeddings, index),
+                _rows(work.embeddings, [own[place].row for place in kept]),
                 taken.labels,
                 ids=taken.ids,
                 same=taken.same,
                 groups=taken.groups,
-                content=contents if len(contents) == len(index) else None,
+                content=None if None in contents else contents,  # type: ignore[arg-type]  # so all are texts
                 positions=taken.positions,
                 label_kind=taken.label_kind,
                 name=name,
             )
         )
-    return Encoded(tuple(results), tuple(skipped.values()), dict(work.conversions), work.encoded)
+    return Encoded(
+        tuple(results), tuple(skipped.values()), dict(work.conversions), work.encoded, cached=work.from_cache
+    )
 
 
 def _rows(embeddings: npt.NDArray[Any], index: list[int]) -> npt.NDArray[Any]:
@@ -287,6 +306,7 @@ def _encode_batch(batch: list[Any], encoder: Encoder, name: str) -> npt.NDArray[
     The result is a copy, because an encoder may use its buffer again.
     """
     images = counted(len(batch), "image")
+    check_evaluation_mode(encoder, str(getattr(encoder, "name", type(encoder).__name__)))
     try:
         result = encoder(list(batch))
     except Exception as error:
@@ -313,21 +333,6 @@ def _append(outputs: list[npt.NDArray[Any]], rows: npt.NDArray[Any], who: str, n
         before = f" and {outputs[0].shape[1]} before" if outputs else ""
         raise RecallatkError(f"{who} {found} for {name}{before}; all embeddings must have one dimension")
     outputs.append(rows)
-
-
-def _is_path(element: Any) -> bool:
-    return isinstance(element, str | os.PathLike)
-
-
-def _bytes_of(element: Any, *, must_be_file: bool) -> bytes | None:
-    """What makes an element the same image as another: a file's bytes, an array's; None where that is not known."""
-    if _is_path(element):
-        # os.path: Path.is_file raises on a text that is too long for a name.
-        is_file = must_be_file or os.path.isfile(element)  # noqa: PTH113
-        return Path(element).read_bytes() if is_file else None
-    if isinstance(element, np.generic) or type(element) in (np.ndarray, np.memmap):
-        return None if element.dtype.hasobject else f"{element.dtype} {element.shape} ".encode() + element.tobytes()
-    return pixel_bytes(element)
 
 
 def _check_batch(batch: int) -> None:

@@ -58,8 +58,9 @@ _TURNS = {
 }
 _TURNED_BACK = _TURNS | {6: _TURNS[8], 8: _TURNS[6]}
 
-# Filters for warnings belong to the whole process, so only one thread at a time may set them aside.
+# Filters for warnings belong to the whole process: the first thread sets them, the last one puts them back.
 _FILTERS = threading.Lock()
+_inside: list[contextlib.ExitStack] = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +193,7 @@ def _crop(image: Image.Image, box: Box) -> Image.Image:
 
 def _decode(data: bytes, policy: DecodePolicy, name: str) -> Decoded:
     conversions = []
-    with _pillow_warnings_ignored():
+    with pillow_warnings_ignored():
         Image.init()
         suffix = _FORMATS_BY_NAME.get(PurePosixPath(name).suffix.lower(), "")
         formats = [known for known in (*_FORMATS, suffix) if known in Image.OPEN]
@@ -202,7 +203,7 @@ def _decode(data: bytes, policy: DecodePolicy, name: str) -> Decoded:
         if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
             image.load()  # some formats warn again here
     image.load()
-    with _pillow_warnings_ignored():
+    with pillow_warnings_ignored():
         turn = _orientation(image)
     if turn == "damaged":
         conversions.append("damaged EXIF data ignored")
@@ -229,11 +230,25 @@ def _decode(data: bytes, policy: DecodePolicy, name: str) -> Decoded:
 
 
 @contextlib.contextmanager
-def _pillow_warnings_ignored() -> Iterator[None]:
-    """Pillow warns about large images and odd metadata; both are part of the policy, not news."""
-    with _FILTERS, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\b")
+def pillow_warnings_ignored() -> Iterator[None]:
+    """Pillow warns about large images and odd metadata; both are part of the policy, not news.
+
+    Whoever decodes on several threads holds it around all of them, so that no thread changes the filters of the process
+    while others work.
+    """
+    with _FILTERS:
+        stack = _inside[0] if _inside else contextlib.ExitStack()
+        if not _inside:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", module=r"PIL\b")
+        _inside.append(stack)
+    try:
         yield
+    finally:
+        with _FILTERS:
+            _inside.pop()
+            if not _inside:
+                stack.close()
 
 
 def _orientation(image: Image.Image) -> int | Literal["damaged"] | None:

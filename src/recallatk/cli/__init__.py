@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
 
@@ -37,6 +37,7 @@ from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_
 from recallatk.cli.printing import fail, make_console, print_table, tell, tell_notes
 from recallatk.cli.score import LABELLED, read_qrels, score
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
+from recallatk.wording import counted
 
 USAGE, DATA, INTERRUPTED = 2, 3, 130
 
@@ -104,8 +105,9 @@ def eval_(
         files = load_files(embeddings, reading, labels_required=labelled, memory=engine["memory"])
         jobs: Iterator[tuple[str, Any]] = iter([("embeddings", files)])
     else:
-        loaded = load_encoders(encoder)
-        folders = check_output(output, encoder)
+        loaded = load_encoders(encoder, encoding)
+        several = len(loaded) > 1
+        folders = check_output(output, tuple(loaded))
         dataset = load_images(data, reading, labels_required=labelled)
         jobs = encode_images(dataset, loaded, reading, encoding, output)
     if reading.qrels is not None:
@@ -142,7 +144,9 @@ def embed(
     check_target(output)
     if reading.qrels is not None:
         raise ChoiceError("--qrels belongs to `recallatk eval`; embeddings are written without it")
-    encoders = load_encoders((encoder,))
+    encoders = load_encoders((encoder,), encoding)
+    if len(encoders) > 1:
+        raise ChoiceError(f"--encoder {encoder} is a series of {len(encoders)}; embed with one of them at a time")
     dataset = load_images(data, reading, labels_required=False)  # labels are asked for when they are used
     for file in embedding_files(output, alone=dataset.gallery is None):
         check_target(file, overwrite=overwrite)
@@ -178,6 +182,29 @@ def demo(*, encoder: str | None = None, quiet: bool = False) -> None:
 
 
 @app.command
+def cache(action: Literal["info", "clear", "path"] = "info", /, *, cache_dir: Path | None = None) -> None:
+    """The cache of embeddings: what it holds, emptied, or where it is.
+
+    Args:
+        action: info, clear or path.
+        cache_dir: the folder of the cache; by default RECALLATK_CACHE, or the user's cache folder.
+    """
+    from recallatk.cache import cache_folder, cache_info, clear_cache
+
+    if action == "path":
+        print(cache_folder(cache_dir))
+        return
+    held = cache_info(cache_dir) if action == "info" else clear_cache(cache_dir)
+    if action == "info":
+        print(f"folder: {held.folder}")
+        print(f"embeddings: {held.rows:,}")
+        print(f"encoders, preprocessings and decode policies: {held.settings:,}")
+        print(f"size: {held.size / 1e6:,.1f} MB")
+    else:
+        print(f"removed {counted(held.rows, 'embedding')}, {held.size / 1e6:,.1f} MB, from {held.folder}")
+
+
+@app.command
 def info() -> None:
     """Versions, backends, cores and memory on this machine."""
     from recallatk.memory import default_memory
@@ -206,9 +233,10 @@ def info() -> None:
 @app.command
 def encoders() -> None:
     """The encoders that have a name, and the extra that each of them needs."""
-    from recallatk.encoders import ENCODERS
+    from recallatk.encoders import ENCODERS, SCHEMES
 
     rows = [(name, entry.extra or "-", entry.summary) for name, entry in ENCODERS.items()]
+    rows += [(f"{name}:{entry.target}", entry.extra, entry.summary) for name, entry in SCHEMES.items()]
     print_table(("encoder", "extra", "what it is"), [*rows, ("module:attribute", "-", "your own callable on a batch")])
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from recallatk.encoders.request import Dtype
 from recallatk.types import ChoiceError, EvalProtocol, OnError
 
 PROTOCOL_GROUP = Group("Protocol: everything that can change the number", sort_key=1)
@@ -36,6 +37,7 @@ ALIASES = {
     "--query-embeddings": "--query",
     "--gallery-embeddings": "--gallery",
     "--recall-at": "--ks",
+    "--num-workers": "--workers",
 }
 
 
@@ -78,11 +80,32 @@ class Encoding:
         batch_size: how many images go into the encoder at once.
         exif: turn images as their EXIF orientation says, or leave them as they are stored.
         hand_over: pixels (decoded RGB images), or paths for an encoder that reads files itself.
+        device: where models run: auto (a GPU if there is one), or cpu, cuda, cuda:1, mps.
+        dtype: what models in torch compute in; autocast-... keeps float32 weights. Embeddings are float32 in any case.
+        check_encoder: first encode a few images alone, in a batch, shuffled and twice, and say how far the rows differ.
+        workers: threads that read and decode beside the encoder; by default one for each core.
+        cache_dir: the folder of the cache; by default that of `recallatk cache path`.
+        cache_limit: the most that the cache may hold, such as 2GB; what was used longest ago goes first.
+        no_cache: encode everything, and keep nothing.
     """
 
     batch_size: int = 32
     exif: Literal["apply", "ignore"] = "apply"
     hand_over: Literal["pixels", "paths"] = "pixels"
+    device: str = "auto"
+    dtype: Dtype = "float32"
+    check_encoder: bool = False
+    workers: int | None = None
+    cache_dir: Path | None = None
+    cache_limit: str = "10GB"
+    no_cache: bool = False
+
+    def cache(self) -> Any:
+        """The cache that `encode_dataset` takes."""
+        from recallatk.cache import Cache
+
+        limit = parse_bytes(self.cache_limit, "--cache-limit")
+        return None if self.no_cache else Cache(self.cache_dir, limit)
 
 
 @Parameter(name="*", group=INPUT_GROUP)
@@ -191,7 +214,12 @@ SEVERAL = {"--ks": r"-?[\d.,]+", "--junk-labels": r"-?\d+", "--distractor-labels
 # Suffixes of embeddings that no manifest has.
 EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors", ".h5", ".hdf5"}
 # Flags that no value follows.
-SWITCHES = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(Output) if field.type is bool}
+SWITCHES = {
+    f"--{field.name.replace('_', '-')}"
+    for group in (Encoding, Output)
+    for field in dataclasses.fields(group)
+    if field.type is bool
+}
 _FLAG = r"--?[A-Za-z][\w-]*(=.*)?"
 
 
@@ -251,7 +279,7 @@ def _values(flag: str, text: str) -> list[str]:
     return [f"{flag}={value}" for value in values]
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, flag: str = "--memory") -> int:
     """A size such as 500MB, 2GiB or 1000000.
 
     Raises:
@@ -263,5 +291,5 @@ def parse_bytes(text: str) -> int:
     units = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if match is None or match[2] not in units:
-        raise ChoiceError(f"--memory {text!r} is not a size; write a number with B, KB, MB, GB or GiB, such as 500MB")
+        raise ChoiceError(f"{flag} {text!r} is not a size; write a number with B, KB, MB, GB or GiB, such as 500MB")
     return int(float(match[1]) * units[match[2]])

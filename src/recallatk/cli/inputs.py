@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recallatk.cli.flags import Embeddings, Encoding, Output, Reading
+from recallatk.cli.flags import NO_ENCODING, Embeddings, Encoding, Output, Reading
 from recallatk.cli.printing import progress
 from recallatk.types import ChoiceError, Dataset, Encoder, RecallatkError
 
@@ -16,21 +18,32 @@ if TYPE_CHECKING:
     from recallatk.run import EncodedDataset
 
 
-def load_encoders(specs: Sequence[str]) -> dict[str, Encoder]:
-    """The encoders, each once.
+def load_encoders(specs: Sequence[str], encoding: Encoding = NO_ENCODING) -> dict[str, Callable[[], Encoder]]:
+    """The encoders, each once, behind a call; those of a series are loaded one at a time, when they are called.
 
     Raises:
         ChoiceError: there are none, one is given twice, or one does not exist.
         RecallatkError: one cannot be loaded.
     """
-    from recallatk.encoders import load_encoder
+    from recallatk.encoders import expand_series, load_encoder
 
     if not specs:
         raise ChoiceError("name an encoder with --encoder (see `recallatk encoders`), or give embeddings with --query")
+    series = {spec: expand_series(spec) for spec in specs}
+    specs = [one for spec in specs for one in series[spec]]
     twice = [spec for spec, times in Counter(specs).items() if times > 1]
     if twice:
         raise ChoiceError(f"--encoder {twice[0]} is given more than once; name each encoder once")
-    return {spec: load_encoder(spec) for spec in specs}
+    loaders: dict[str, Callable[[], Encoder]] = {}
+    for members in series.values():
+        for spec in members:
+            load = functools.partial(load_encoder, spec, device=encoding.device, dtype=encoding.dtype)
+            loaders[spec] = load if len(members) > 1 else functools.partial(_itself, load())
+    return loaders
+
+
+def _itself(encoder: Encoder) -> Encoder:
+    return encoder
 
 
 def load_images(data: Path | None, reading: Reading, *, labels_required: bool) -> Dataset:
@@ -52,24 +65,53 @@ def load_images(data: Path | None, reading: Reading, *, labels_required: bool) -
 
 
 def encode_images(
-    dataset: Dataset, encoders: dict[str, Encoder], reading: Reading, encoding: Encoding, output: Output
+    dataset: Dataset,
+    encoders: dict[str, Callable[[], Encoder]],
+    reading: Reading,
+    encoding: Encoding,
+    output: Output,
 ) -> Iterator[tuple[str, EncodedDataset]]:
     """Encode the data set with each encoder in turn, when it is asked for."""
+    from recallatk.encoders.consistency import check_encoder_on_files
     from recallatk.images import DecodePolicy
     from recallatk.run import encode_dataset
 
+    cache = encoding.cache()
     images = len(dataset.query) + (0 if dataset.gallery is None else len(dataset.gallery))
-    for spec, encoder in encoders.items():
+    policy = DecodePolicy(exif=encoding.exif)
+    for spec, load in encoders.items():
         with naming(spec, several=len(encoders) > 1), progress(spec, images, quiet=output.quiet) as on_progress:
+            encoder = load()
+            check = (
+                check_encoder_on_files(
+                    encoder,
+                    dataset.query.elements,
+                    dataset.query.ids,
+                    policy=policy,
+                    decode=encoding.hand_over == "pixels",
+                )
+                if encoding.check_encoder
+                else None
+            )
             encoded = encode_dataset(
                 dataset,
                 encoder,
                 batch=encoding.batch_size,
                 decode=encoding.hand_over == "pixels",
-                policy=DecodePolicy(exif=encoding.exif),
+                policy=policy,
                 on_error=reading.on_error,
+                cache=cache,
+                workers=encoding.workers,
                 on_progress=on_progress,
             )
+        if check is not None:
+            provenance = encoded.provenance
+            provenance = dataclasses.replace(
+                provenance,
+                notes=(*provenance.notes, *check.lines()),
+                warnings=(*provenance.warnings, *check.warnings()),
+            )
+            encoded = dataclasses.replace(encoded, provenance=provenance)
         yield spec, encoded
 
 

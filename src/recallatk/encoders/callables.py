@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recallatk.types import RecallatkError
+from recallatk.types import PreparingEncoder, RecallatkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,6 +32,14 @@ class NamedEncoder:
         return self.encode(batch)
 
 
+@dataclasses.dataclass(frozen=True)
+class NamedPreparingEncoder(NamedEncoder):
+    """The same of an encoder that can be called in two steps."""
+
+    prepare: Callable[[Any], Any]
+    encode_prepared: Callable[[list[Any]], Any]
+
+
 def load_callable(spec: str) -> NamedEncoder:
     """The encoder that `module:attribute` names; its own `name`, where it has one, stays.
 
@@ -48,12 +56,15 @@ def load_callable(spec: str) -> NamedEncoder:
             "an encoder takes a list of images and returns an array (n, d)"
         )
     own_name = getattr(encoder, "name", None)
-    return NamedEncoder(
-        encode=encoder,
-        name=own_name if isinstance(own_name, str) and own_name else spec,
-        fingerprint=getattr(encoder, "fingerprint", None),
-        preprocessing=getattr(encoder, "preprocessing", None),
-    )
+    said: dict[str, Any] = {
+        "encode": encoder,
+        "name": own_name if isinstance(own_name, str) and own_name else spec,
+        "fingerprint": getattr(encoder, "fingerprint", None),
+        "preprocessing": getattr(encoder, "preprocessing", None),
+    }
+    if isinstance(encoder, PreparingEncoder):
+        return NamedPreparingEncoder(**said, prepare=encoder.prepare, encode_prepared=encoder.encode_prepared)
+    return NamedEncoder(**said)
 
 
 def _module(name: str, spec: str) -> ModuleType:

@@ -10,12 +10,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from recallatk.cache import Cache
 from recallatk.datasets.naming import shown
 from recallatk.embeddings import LoadedEmbeddings, load_embeddings, save_embeddings
 from recallatk.encoding import BATCH, Progress, encode
 from recallatk.evaluation import evaluate_embeddings
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.report import Provenance, Report
+from recallatk.run.cached import cache_notes, open_rows
 from recallatk.run.description import describe_encoder
 from recallatk.run.environment import describe_environment
 from recallatk.types import Dataset, EmbeddingSet, Encoder, EvalProtocol, ImageSet, OnError, Qrels, Skipped
@@ -47,16 +49,37 @@ def encode_dataset(
     decode: bool = True,
     policy: DecodePolicy = DEFAULT_POLICY,
     on_error: OnError = "error",
+    cache: Cache | None = None,
+    workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> EncodedDataset:
     """Encode both sides of a data set; see `recallatk.encoding.encode`.
+
+    Args:
+        dataset: the images.
+        encoder: a callable from a list of n images to an array (n, d).
+        batch: as for `encode`.
+        decode: as for `encode`.
+        policy: as for `encode`.
+        on_error: as for `encode`.
+        cache: where embeddings are kept from run to run, for an encoder that has a fingerprint; None: nowhere.
+        workers: as for `encode`.
+        on_progress: as for `encode`.
 
     Raises:
         RecallatkError: as for `encode`; or what the encoder says of itself cannot be recorded.
     """
     sides = [dataset.query] if dataset.gallery is None else [dataset.query, dataset.gallery]
     encoded = encode_sides(
-        sides, encoder, batch=batch, decode=decode, policy=policy, on_error=on_error, on_progress=on_progress
+        sides,
+        encoder,
+        batch=batch,
+        decode=decode,
+        policy=policy,
+        on_error=on_error,
+        cache=cache,
+        workers=workers,
+        on_progress=on_progress,
     )
     provenance = dataclasses.replace(
         encoded.provenance,
@@ -76,15 +99,28 @@ def encode_sides(
     decode: bool = True,
     policy: DecodePolicy = DEFAULT_POLICY,
     on_error: OnError = "error",
+    cache: Cache | None = None,
+    workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> EncodedDataset:
     """Encode the queries alone, or queries and gallery, that come from no data set; as `encode_dataset`."""
     provenance = describe_encoder(encoder, policy if decode else None)
-    encoded = encode(
-        sides, encoder, batch=batch, decode=decode, policy=policy, on_error=on_error, on_progress=on_progress
-    )
-    conversions = [f"{counted(count, 'image')}: {what}" for what, count in sorted(encoded.conversions.items())]
-    provenance = dataclasses.replace(provenance, skipped=encoded.skipped, notes=tuple(conversions))
+    with open_rows(cache, encoder, provenance) as (rows, notes):
+        encoded = encode(
+            sides,
+            encoder,
+            batch=batch,
+            decode=decode,
+            policy=policy,
+            on_error=on_error,
+            cache=rows,
+            workers=workers,
+            on_progress=on_progress,
+        )
+        notes += cache_notes(encoded, rows)
+    notes += [f"{counted(count, 'image')}: {what}" for what, count in sorted(encoded.conversions.items())]
+    notes += getattr(encoder, "notes", ())
+    provenance = dataclasses.replace(provenance, skipped=encoded.skipped, notes=tuple(notes))
     return EncodedDataset(encoded.sets[0], encoded.sets[1] if len(encoded.sets) > 1 else None, provenance)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from recallatk.cores import usable_cores
 from recallatk.datasets.naming import shown
 
 PACKAGES = ("numpy", "scipy", "pillow", "pyarrow", "onnxruntime", "torch")
@@ -30,7 +30,7 @@ def describe_environment(started: datetime | None = None) -> dict[str, Any]:
         ],
         "system": platform.platform(),
         "processor": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": usable_cores(),
         "command": [shown(word) for word in (Path(sys.argv[0]).name, *sys.argv[1:])],
         "finished": now.isoformat(timespec="seconds"),
     }

@@ -44,6 +44,17 @@ class Encoder(Protocol):
         """Encode a batch; row i of the result belongs to element i."""
 
 
+@runtime_checkable
+class PreparingEncoder(Encoder, Protocol):
+    """An encoder that can also be called in two steps, of which the first runs beside the model."""
+
+    def prepare(self, image: Any, /) -> Any:
+        """What depends on one RGB image alone, such as resizing it; called on several threads at once."""
+
+    def encode_prepared(self, batch: list[Any], /) -> Any:
+        """A list of n prepared images to an array (n, d), the same as the encoder gives for the images themselves."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Skipped:
     """A file or row that was left out because it could not be used (`--on-error skip`)."""

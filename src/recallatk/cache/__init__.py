@@ -1,0 +1,124 @@
+"""Embeddings kept by what they were made from: the image's bytes, how these became pixels, and the weights."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sqlite3
+from pathlib import Path
+
+from recallatk.cache.rows import CachedRow, Rows, RowStore
+from recallatk.cache.storage import connect, is_damaged, set_aside
+from recallatk.types import RecallatkError
+
+__all__ = ["Cache", "CacheInfo", "CachedRow", "RowStore", "Rows", "cache_folder", "cache_info", "clear_cache"]
+
+DEFAULT_LIMIT = 10 * 10**9
+_FILE = "embeddings-1.sqlite"
+"""The number is that of the tables' layout: another layout is another file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cache:
+    """Where embeddings are kept, and how much; nothing is opened before `rows` is called.
+
+    Attributes:
+        folder: None for `cache_folder()`.
+        limit: bytes; what was used longest ago goes when there would be more.
+    """
+
+    folder: str | os.PathLike[str] | None = None
+    limit: int = DEFAULT_LIMIT
+
+    def rows(self, setting: str) -> Rows:
+        """The rows of one setting: a text of everything beside the image that an embedding depends on."""
+        return Rows(cache_folder(self.folder) / _FILE, setting, limit=self.limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheInfo:
+    """What a cache holds.
+
+    Attributes:
+        folder: where it lies.
+        rows: the number of embeddings.
+        settings: the number of different encoders, preprocessings and decode policies among them.
+        size: bytes on disk.
+    """
+
+    folder: Path
+    rows: int
+    settings: int
+    size: int
+
+
+def cache_folder(folder: str | os.PathLike[str] | None = None) -> Path:
+    """The folder of the cache: the one given, else the environment's RECALLATK_CACHE, else the user's cache folder."""
+    chosen = folder or os.environ.get("RECALLATK_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("recallatk", appauthor=False)
+
+
+def cache_info(folder: str | os.PathLike[str] | None = None) -> CacheInfo:
+    """What the cache holds; one that is not there yet holds nothing.
+
+    Raises:
+        RecallatkError: it cannot be read.
+    """
+    place = cache_folder(folder)
+    file = place / _FILE
+    if not _exists(file):
+        return CacheInfo(place, 0, 0, 0)
+    try:
+        with contextlib.closing(connect(file)) as database:
+            (rows,) = database.execute("SELECT COUNT(*) FROM rows").fetchone()
+            (settings,) = database.execute("SELECT COUNT(DISTINCT setting) FROM rows").fetchone()
+    except (OSError, sqlite3.Error) as error:
+        raise RecallatkError(
+            f"the cache {file} cannot be read ({error}); `recallatk cache clear` removes it"
+        ) from error
+    return CacheInfo(place, rows, settings, sum(part.stat().st_size for part in _parts(file)))
+
+
+def clear_cache(folder: str | os.PathLike[str] | None = None) -> CacheInfo:
+    """Remove everything from the cache, also while another process uses it; returns what it held.
+
+    Raises:
+        RecallatkError: it cannot be written.
+    """
+    place = cache_folder(folder)
+    file = place / _FILE
+    if not _exists(file):
+        return CacheInfo(place, 0, 0, 0)
+    size = sum(part.stat().st_size for part in _parts(file))
+    held = CacheInfo(place, 0, 0, size)
+    try:
+        try:
+            held = dataclasses.replace(cache_info(place), size=size)
+            with contextlib.closing(connect(file)) as database:
+                database.executescript("BEGIN IMMEDIATE; DELETE FROM rows; COMMIT; VACUUM")
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except (RecallatkError, sqlite3.Error) as error:
+            cause = error.__cause__ if isinstance(error, RecallatkError) else error
+            if not is_damaged(cause):
+                raise
+            set_aside(file)
+        for part in _parts(file):
+            if part.name.startswith(f"{_FILE}.damaged"):
+                part.unlink(missing_ok=True)
+    except (OSError, sqlite3.Error) as error:
+        raise RecallatkError(f"the cache {file} cannot be cleared ({error}); delete the folder {place}") from error
+    return held
+
+
+def _exists(file: Path) -> bool:
+    return any(_parts(file))
+
+
+def _parts(file: Path) -> list[Path]:
+    """The database, its journal, and what was set aside."""
+    return sorted(file.parent.glob(f"{file.name}*")) if file.parent.is_dir() else []

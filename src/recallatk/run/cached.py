@@ -1,0 +1,71 @@
+"""The cache of one run: under which setting an encoder's embeddings are kept, and what is told of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from recallatk.cache import Cache, Rows
+from recallatk.encoding import Encoded
+from recallatk.report import Provenance
+from recallatk.types import Encoder
+
+LIBRARIES = (
+    "numpy",
+    "pillow",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "torch",
+    "torchvision",
+    "timm",
+    "open_clip_torch",
+    "transformers",
+)
+"""Another version of one of these may give other pixels or embeddings."""
+
+
+@contextlib.contextmanager
+def open_rows(cache: Cache | None, encoder: Encoder, provenance: Provenance) -> Iterator[tuple[Rows | None, list[str]]]:
+    """The cached rows of an encoder, and what is to be said before any are used; None if there is no cache for it."""
+    if cache is None:
+        yield None, []
+    elif provenance.fingerprint is None:
+        yield None, [f"cache: not used, as the encoder {provenance.encoder} has no fingerprint of its weights"]
+    else:
+        with cache.rows(setting(encoder, provenance)) as rows:
+            yield rows, []
+
+
+def setting(encoder: Encoder, provenance: Provenance) -> str:
+    """Everything beside the image that its embedding depends on, as a text that is equal when all of it is."""
+    parts = {
+        "encoder": provenance.encoder,
+        "fingerprint": provenance.fingerprint,
+        "preprocessing": provenance.preprocessing,
+        "decode": provenance.decode,
+        **{name: str(getattr(encoder, name)) for name in ("dtype", "device") if hasattr(encoder, name)},
+        "libraries": {name: found for name in LIBRARIES if (found := _installed(name))},
+    }
+    return json.dumps(parts, sort_keys=True)
+
+
+def cache_notes(encoded: Encoded, rows: Rows | None) -> list[str]:
+    """How much came from the cache, and what happened to it."""
+    if rows is None:
+        return []
+    every = encoded.distinct + encoded.cached
+    elements = sum(map(len, encoded.sets)) + len(encoded.skipped)
+    images = "images" if every == elements else "distinct images"
+    return [
+        f"encoded {encoded.distinct:,} of {every:,} {images}; {encoded.cached:,} came from the cache",
+        *rows.notes(),
+    ]
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
