@@ -27,15 +27,13 @@ LIBRARIES = (
 
 
 @contextlib.contextmanager
-def open_rows(cache: Cache | None, encoder: Encoder, provenance: Provenance) -> Iterator[tuple[Rows | None, list[str]]]:
-    """The cached rows of an encoder, and what is to be said before any are used; None if there is no cache for it."""
-    if cache is None:
-        yield None, []
-    elif provenance.fingerprint is None:
-        yield None, [f"cache: not used, as the encoder {provenance.encoder} has no fingerprint of its weights"]
+def open_rows(cache: Cache | None, encoder: Encoder, provenance: Provenance) -> Iterator[Rows | None]:
+    """The cached rows of an encoder; None if there is no cache, or no fingerprint that says when rows are still its."""
+    if cache is None or provenance.fingerprint is None:
+        yield None
     else:
         with cache.rows(setting(encoder, provenance)) as rows:
-            yield rows, []
+            yield rows
 
 
 def setting(encoder: Encoder, provenance: Provenance) -> str:
@@ -52,9 +50,11 @@ def setting(encoder: Encoder, provenance: Provenance) -> str:
 
 
 def cache_notes(encoded: Encoded, rows: Rows | None) -> list[str]:
-    """How much came from the cache, and what happened to it."""
+    """How much came from the cache, if anything did, and what happened to it."""
     if rows is None:
         return []
+    if not encoded.cached:
+        return [*rows.notes()]
     every = encoded.distinct + encoded.cached
     elements = sum(map(len, encoded.sets)) + len(encoded.skipped)
     images = "images" if every == elements else "distinct images"

@@ -105,7 +105,7 @@ def encode_sides(
 ) -> EncodedDataset:
     """Encode the queries alone, or queries and gallery, that come from no data set; as `encode_dataset`."""
     provenance = describe_encoder(encoder, policy if decode else None)
-    with open_rows(cache, encoder, provenance) as (rows, notes):
+    with open_rows(cache, encoder, provenance) as rows:
         encoded = encode(
             sides,
             encoder,
@@ -117,7 +117,7 @@ def encode_sides(
             workers=workers,
             on_progress=on_progress,
         )
-        notes += cache_notes(encoded, rows)
+        notes = cache_notes(encoded, rows)
     notes += [f"{counted(count, 'image')}: {what}" for what, count in sorted(encoded.conversions.items())]
     notes += getattr(encoder, "notes", ())
     provenance = dataclasses.replace(provenance, skipped=encoded.skipped, notes=tuple(notes))
