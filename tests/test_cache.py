@@ -458,6 +458,15 @@ def test_the_command_says_what_came_from_the_cache_and_the_record_too(photos: Pa
     assert said(recallatk(*words, "--exif", "ignore")) == said(first)
 
 
+def test_embeddings_in_a_file_do_not_remember_where_they_came_from(photos: Path, tmp_path: Path) -> None:
+    files = [tmp_path / "cold.npz", tmp_path / "warm.npz"]
+    for file in files:
+        recallatk("embed", photos, "--encoder", "pixels", "-o", file)
+    assert said(recallatk("eval", "--query", files[1], "-k", "1")) == []
+    with np.load(files[0]) as cold, np.load(files[1]) as warm:
+        assert cold["embeddings"].tobytes() == warm["embeddings"].tobytes()
+
+
 def test_the_cache_is_shown_and_cleared(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "mine"
     monkeypatch.setenv("RECALLATK_CACHE", str(folder))

@@ -417,6 +417,14 @@ def test_a_box_beyond_the_picture_names_image_and_size(root: Path) -> None:
         encode([data.query], mean, decode=False)
 
 
+@pytest.mark.parametrize("names", ["x1,y1,x2", "x1,x2", "x_1,y_1,x_2"])
+def test_a_box_with_a_column_missing_is_no_box(root: Path, names: str) -> None:
+    cells = ",".join("1" for _ in names.split(","))
+    message = failure(root, f"path,label,{names}\na/1.png,a,{cells}\na/2.png,a,{cells}\n")
+    assert "a crop box needs all four" in message
+    assert f"there are columns {names.replace(',', ', ')} but no " in message
+
+
 def test_one_id_cannot_be_two_boxes(root: Path) -> None:
     text = "path,label,role,id,x1,y1,x2,y2\na/1.png,a,query,q,0,0,1,1\na/1.png,a,gallery,q,0,0,2,2\n"
     assert "the boxes (0, 0, 1, 1) and (0, 0, 2, 2)" in failure(root, text)

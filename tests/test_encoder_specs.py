@@ -17,6 +17,7 @@ from PIL import Image
 from command_line import recallatk
 from recallatk.encoders import ENCODERS, SCHEMES, expand_series, load_encoder
 from recallatk.encoders.consistency import check_encoder, check_encoder_on_files
+from recallatk.encoders.onnx_file import _external_files
 from recallatk.encoders.request import PIXEL_OPTIONS, Request, natural_order, split_options
 from recallatk.encoders.transforms import PixelSteps, override
 from recallatk.types import ChoiceError, RecallatkError
@@ -247,6 +248,17 @@ def test_a_model_of_floats_gets_normalised_pixels_in_its_layout(tmp_path, photos
     assert encoder(photos) == pytest.approx(np.array(expected), abs=1e-5)
     with pytest.raises(ChoiceError, match="say which output is the embedding, output=NAME: embedding, means"):
         load_encoder(f"onnx:{tmp_path}/m.onnx")
+
+
+def test_the_files_that_hold_weights_are_read_from_the_bytes_of_a_model():
+    def entry(path: str) -> bytes:
+        text = path.encode()
+        length = bytes([len(text)]) if len(text) < 128 else bytes([len(text) & 127 | 128, len(text) >> 7])
+        return b"\x0a\x08location\x12" + length + text
+
+    names = {"weights.bin", "sub/more.bin", "x" * 300}
+    assert _external_files(b"\x08\x01".join(map(entry, names)) + b"location") == names
+    assert _external_files(Path(LITE0).read_bytes()) == set()
 
 
 def test_weights_in_a_file_beside_the_model_count_for_the_fingerprint(tmp_path):

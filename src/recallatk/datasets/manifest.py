@@ -89,7 +89,7 @@ def load_manifest(
         raise RecallatkError(f"{folder}: no such folder; root is the folder that the paths of {path} start from")
     table = _with_path(path, read_table(path))
     position_columns = next((pair for pair in POSITION_COLUMNS if table.columns.keys() >= set(pair)), ())
-    box_columns = next((four for four in BOX_COLUMNS if table.columns.keys() >= set(four)), ())
+    box_columns = _find_box_columns(path, table)
     notes = list(table.notes)
     _check_columns(path, table, notes, labels_required=labels_required and not position_columns)
     roles, role_columns = _read_roles(path, table, notes)
@@ -167,6 +167,21 @@ def _with_path(path: Path, table: Table) -> Table:
         return table
     columns = {"path" if name == "file_name" else name: values for name, values in table.columns.items()}
     return dataclasses.replace(table, columns=columns)
+
+
+def _find_box_columns(path: Path, table: Table) -> tuple[str, ...]:
+    """The four columns of a crop box, or none of them; some of the four would crop nothing without a word."""
+    for four in BOX_COLUMNS:
+        there = [name for name in four if name in table.columns]
+        if len(there) == len(four):
+            return four
+        if len(there) > 1:
+            absent = [name for name in four if name not in table.columns]
+            raise RecallatkError(
+                f"{path}: there are columns {', '.join(there)} but no {', '.join(absent)}; a crop box needs all four, "
+                "so add what is missing, or rename the others"
+            )
+    return ()
 
 
 def _read_roles(path: Path, table: Table, notes: list[str]) -> tuple[list[Role | None], tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -172,11 +173,26 @@ def _output(session: Any, request: Request) -> str:
 
 
 def _fingerprint(file: Path) -> str:
-    """sha256 of the model; with weights in files beside it (their names stand in the model), of them all."""
+    """sha256 of the model; with weights in files of their own, which the model names, of them all."""
     model = file.read_bytes()
     digest = hashlib.sha256(model)
-    for other in sorted(file.parent.iterdir()):
-        if other != file and other.is_file() and f"{other.name}".encode() in model:
+    for name in sorted(_external_files(model)):
+        other = file.parent / name
+        if other.is_file():
             with other.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
+
+
+def _external_files(model: bytes) -> set[str]:
+    """The files, relative to the model, in which an ONNX model says that tensors lie.
+
+    In the bytes of a model each is an entry (onnx.proto, StringStringEntryProto): field 1 is the text "location",
+    field 2 the path, which its length in base 128 comes before.
+    """
+    names = set()
+    for entry in re.finditer(rb"\x0a\x08location\x12([\x80-\xff]*)([\x00-\x7f])", model):
+        digits = [byte & 127 for byte in entry[1] + entry[2]]
+        length = sum(digit << 7 * place for place, digit in enumerate(digits))
+        names.add(model[entry.end() : entry.end() + length].decode(errors="replace"))
+    return names

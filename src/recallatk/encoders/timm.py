@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,8 @@ def load(request: Request) -> TorchEncoder:
     }
     steps = steps_of(compose)
     architecture = f"timm {model.pretrained_cfg.get('architecture') or request.target}"
+    if ":" in request.target:  # a repository or folder has a configuration of its own, such as another pooling
+        architecture += f" {hashlib.sha256(repr(model).encode()).hexdigest()[:12]}"
     return wrap_model(
         request,
         model,

@@ -41,7 +41,15 @@ class WeightlessEncoder:
 
     def __call__(self, batch: list[Any], /) -> Float32Rows:
         """A list of n RGB images to float32 (n, d)."""
-        return np.stack([self.embed(rgb_image(image, self.name)) for image in batch]).astype(np.float32)
+        return self.encode_prepared([self.prepare(image) for image in batch])
+
+    def prepare(self, image: Any, /) -> npt.NDArray[np.float32]:
+        """The whole work: one RGB image to its row. So no batch of full-size images has to wait."""
+        return self.embed(rgb_image(image, self.name)).astype(np.float32)
+
+    def encode_prepared(self, batch: list[Any], /) -> Float32Rows:
+        """N rows to float32 (n, d)."""
+        return np.stack(batch)
 
 
 def pixels() -> WeightlessEncoder:

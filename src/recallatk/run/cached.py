@@ -25,6 +25,8 @@ LIBRARIES = (
 )
 """Another version of one of these may give other pixels or embeddings."""
 
+FROM_CACHE = "came from the cache"
+
 
 @contextlib.contextmanager
 def open_rows(cache: Cache | None, encoder: Encoder, provenance: Provenance) -> Iterator[Rows | None]:
@@ -56,12 +58,17 @@ def cache_notes(encoded: Encoded, rows: Rows | None) -> list[str]:
     if not encoded.cached:
         return [*rows.notes()]
     every = encoded.distinct + encoded.cached
-    elements = sum(map(len, encoded.sets)) + len(encoded.skipped)
+    elements = sum(map(len, encoded.sets))
     images = "images" if every == elements else "distinct images"
     return [
-        f"encoded {encoded.distinct:,} of {every:,} {images}; {encoded.cached:,} came from the cache",
+        f"encoded {encoded.distinct:,} of {every:,} {images}; {encoded.cached:,} {FROM_CACHE}",
         *rows.notes(),
     ]
+
+
+def is_about_this_run(note: str) -> bool:
+    """Whether a note tells of this run's cache; embeddings that are kept in a file do not remember it."""
+    return note.endswith(FROM_CACHE) or note.startswith("cache:")
 
 
 def _installed(package: str) -> str | None:

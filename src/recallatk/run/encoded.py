@@ -17,7 +17,7 @@ from recallatk.encoding import BATCH, Progress, encode
 from recallatk.evaluation import evaluate_embeddings
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.report import Provenance, Report
-from recallatk.run.cached import cache_notes, open_rows
+from recallatk.run.cached import cache_notes, is_about_this_run, open_rows
 from recallatk.run.description import describe_encoder
 from recallatk.run.environment import describe_environment
 from recallatk.types import Dataset, EmbeddingSet, Encoder, EvalProtocol, ImageSet, OnError, Qrels, Skipped
@@ -180,7 +180,7 @@ def save_encoded(encoded: EncodedDataset, path: str | os.PathLike[str]) -> tuple
         **{field: getattr(provenance, field) for field in _OF_ENCODER},
         "recallatk": version("recallatk"),
         "skipped": [dataclasses.asdict(skipped) for skipped in provenance.skipped],
-        "notes": provenance.notes,
+        "notes": [note for note in provenance.notes if not is_about_this_run(note)],
         "warnings": provenance.warnings,
     }
     for file, embeddings in zip(files, (encoded.query, encoded.gallery), strict=False):
