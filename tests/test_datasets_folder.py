@@ -293,3 +293,15 @@ def test_a_new_layout_is_a_function_and_a_row_with_its_own_defaults(
     for option in ("between", "surprise"):
         with pytest.raises(ChoiceError, match=f"{option}='|'.*does not take it; it takes label_from, label_separator"):
             load_dataset(tmp_path, layout="classes", **{option: "|"})
+
+
+def test_a_table_of_metadata_further_down_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    put(tmp_path, "train/1.png", "train/2.png", "other/3.png")
+    (tmp_path / "train" / "metadata.csv").write_text("file_name,label\n1.png,a\n2.png,b\n", encoding="utf-8")
+    assert load_dataset(tmp_path).warnings == (
+        "train/metadata.csv was not read, and labels come from folders: if it describes the images, give its own "
+        "folder as DATA",
+    )
+    assert load_dataset(tmp_path / "train").query.labels == ("a", "b")
+    (tmp_path / "train" / "metadata.csv").rename(tmp_path / "train" / "notes.csv")
+    assert load_dataset(tmp_path).warnings == ()

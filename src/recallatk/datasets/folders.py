@@ -6,8 +6,9 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
+from recallatk.datasets.manifest import METADATA
 from recallatk.datasets.naming import same_file, shown, split_labels
 from recallatk.datasets.tables import READERS
 from recallatk.datasets.walk import ImageFile, Listing, is_hidden, walk_images
@@ -168,7 +169,7 @@ def _load(
         root=root,
         skipped=tuple(skipped),
         notes=(*notes, *_notes(listings)),
-        warnings=_shared_names(listings) if label_from == "parent" else (),
+        warnings=(*(_shared_names(listings) if label_from == "parent" else ()), *_unread_tables(listings)),
     )
 
 
@@ -232,6 +233,16 @@ def _shared_names(listings: Sequence[tuple[str, Listing]]) -> tuple[str, ...]:
             f"{other!a}: they are one label; rename one of them if that is not meant"
         )
     return tuple(warnings)
+
+
+def _unread_tables(listings: Sequence[tuple[str, Listing]]) -> list[str]:
+    """Tables of Hugging Face's `imagefolder` further down: they may hold the labels that are meant."""
+    others = [prefix + name for prefix, listing in listings for name in listing.others]
+    found = [name for name in others if PurePath(name).stem == METADATA and PurePath(name).suffix in READERS]
+    return [
+        f"{name} was not read, and labels come from folders: if it describes the images, give its own folder as DATA"
+        for name in found[:1]
+    ]
 
 
 def _notes(listings: Sequence[tuple[str, Listing]]) -> list[str]:
