@@ -7,7 +7,7 @@ import difflib
 import glob
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal, TypeAlias, get_args
 
 from recallatk.types import ChoiceError, RecallatkError
@@ -108,8 +108,11 @@ def files_of_series(spec: str, target: str) -> tuple[str, ...]:
 def natural_order(name: str) -> tuple[tuple[int, str], ...]:
     """A key that sorts the numbers in a name as numbers.
 
-    >>> sorted(["epoch_10.pt", "epoch_9.pt", "epoch_2.pt"], key=natural_order)
-    ['epoch_2.pt', 'epoch_9.pt', 'epoch_10.pt']
+    The suffix counts last: a name that goes on comes after the one that ends.
+
+    >>> sorted(["epoch_10.pt", "epoch_9.pt", "epoch_2.5.pt", "epoch_2.pt"], key=natural_order)
+    ['epoch_2.pt', 'epoch_2.5.pt', 'epoch_9.pt', 'epoch_10.pt']
     """
-    parts = re.split(r"(\d+)", name)
+    suffix = PurePath(name).suffix
+    parts = (*re.split(r"(\d+)", name.removesuffix(suffix)), suffix)
     return tuple((int(part), part) if part.isdecimal() else (-1, part) for part in parts)
