@@ -305,3 +305,13 @@ def test_a_table_of_metadata_further_down_is_not_passed_over_in_silence(tmp_path
     assert load_dataset(tmp_path / "train").query.labels == ("a", "b")
     (tmp_path / "train" / "metadata.csv").rename(tmp_path / "train" / "notes.csv")
     assert load_dataset(tmp_path).warnings == ()
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="this system has no links")
+def test_a_link_from_one_side_to_the_folder_of_both_is_a_loop(tmp_path: Path) -> None:
+    put(tmp_path, "query/a/1.png", "gallery/a/2.png")
+    (tmp_path / "gallery" / "a" / "up").symlink_to(tmp_path, target_is_directory=True)
+    data = load_dataset(tmp_path)
+    assert data.gallery is not None
+    assert data.gallery.ids == ("gallery/a/2.png",)
+    assert data.notes == ("1 linked folder not followed: a loop (such as 'gallery/a/up')",)

@@ -73,8 +73,9 @@ def walk_images(folder: Path) -> Listing:
     images: list[ImageFile] = []
     names: dict[str, list[str]] = {"other": [], "hidden": [], "barren": [], "loop": []}
     unusable: list[Skipped] = []
-    # The real paths on the way down tell a loop; only a link needs one to be looked up.
-    pending = [(os.fspath(folder), "", os.path.realpath(folder), frozenset[str]())]
+    # The real paths on the way down, from the root of the disk on, tell a loop; only a link needs one to be looked up.
+    start = os.path.realpath(folder)
+    pending = [(os.fspath(folder), "", start, frozenset(map(str, Path(start).parents)))]
     while pending:
         path, below, real, above = pending.pop()
         if real in above:
