@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import itertools
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -296,3 +297,25 @@ def test_finding_refuses_buffers_that_do_not_fit():
         out[at] = out[at][:-1]
         with pytest.raises(ValueError, match="fit"):
             call(out=out)
+
+
+def test_an_error_in_one_thread_ends_the_others():
+    begun = []
+
+    class Block:
+        queries = slice(0, 1)
+
+        def __len__(self):
+            return 1
+
+        def add(self, *_args, **_choices):
+            begun.append(1)
+            if len(begun) == 5:
+                raise RuntimeError("out of memory")
+            time.sleep(0.001)
+
+    one = all_levels._Part(None, np.ones((1, 2), np.float32), 1.0, 0)
+    tasks = [all_levels._Task(Block(), slice(0, 1), None, ()) for _ in range(5000)]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        all_levels._share(tasks, one, one, 0.0, None, 2)
+    assert len(begun) < 500

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from recallatk.cores import usable_cores
 from recallatk.extras import import_extra
 from recallatk.images import DecodePolicy, content_of, decode
 from recallatk.types import Box, ImageSet, RecallatkError
@@ -72,7 +73,7 @@ def read_pictures(
     for side, own in zip(sides, keys, strict=True):
         for key, name in zip(own, side.ids, strict=True):
             jobs.setdefault(key, name)
-    threads = threads or _cores()
+    threads = threads or usable_cores()
     known: dict[tuple[str, Box | None], Picture] = {}
     pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="recallatk-check")
     waiting: collections.deque[tuple[tuple[str, Box | None], concurrent.futures.Future[Picture]]] = collections.deque()
@@ -128,7 +129,3 @@ def read_picture(
 def _perceptual_hash() -> Callable[[Any], int]:
     imagehash = import_extra("imagehash", "near-duplicates", "a search for near-duplicates")
     return lambda image: int(str(imagehash.phash(image)), 16)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

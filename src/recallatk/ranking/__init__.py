@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
+from recallatk.cores import usable_cores
 from recallatk.memory import default_memory
 from recallatk.ranking.blocks import Block
 from recallatk.ranking.counts import Counts, Depth, Ranking
@@ -87,7 +87,7 @@ def rank(
     module, function = BACKENDS[backend].split(":")
     rank_blocks = getattr(importlib.import_module(module), function)
     budget = default_memory() if memory is None else memory
-    workers = default_threads() if threads is None else threads
+    workers = usable_cores() if threads is None else threads
     if workers < 1:
         raise ChoiceError(f"threads={threads}: there must be at least one")
     if not len(query):
@@ -127,11 +127,6 @@ def fastest_backend() -> tuple[str, str]:
 
     reason = why_not()
     return ("native", "the C extension works here") if reason is None else ("numpy", reason)
-
-
-def default_threads() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def rank_scores(

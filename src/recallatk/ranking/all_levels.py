@@ -12,7 +12,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 import numpy as np
 import numpy.typing as npt
@@ -387,9 +387,11 @@ def _share(tasks: list[_Task], left: _Part, right: _Part, error: float, add_tile
         work()
         return
     with ThreadPoolExecutor(threads) as pool:
+        workers = [pool.submit(work) for _ in range(threads)]
         try:
-            for done in [pool.submit(work) for _ in range(threads)]:
-                done.result()
+            wait(workers, return_when=FIRST_EXCEPTION)
         finally:
             with one_at_a_time:
                 waiting = iter(())  # after an error, or Ctrl-C, nothing more is begun
+    for worker in workers:
+        worker.result()

@@ -47,8 +47,8 @@ class LevelCounts:
         """Nothing counted yet."""
         return cls(*(np.zeros(n, np.int64) for _ in range(4)))
 
-    def part(self, queries: slice) -> LevelCounts:
-        """The counts of some queries; what is added to them is added here."""
+    def part(self, queries: slice | Counts) -> LevelCounts:
+        """The counts of these queries; what is added to those of a slice is added here."""
         return LevelCounts(self.far_above[queries], self.above[queries], self.level[queries], self.near_below[queries])
 
     def plus(self, other: LevelCounts) -> None:
@@ -66,10 +66,6 @@ class LevelCounts:
             self.level - other.level,
             self.near_below - other.near_below,
         )
-
-    def take(self, queries: Counts) -> LevelCounts:
-        """The counts of these queries, each as often as it is named."""
-        return LevelCounts(self.far_above[queries], self.above[queries], self.level[queries], self.near_below[queries])
 
     def add(
         self,

@@ -86,7 +86,7 @@ def count_levels(
     screen = Screen(own, other, exact_products(own_rows, other_rows, "dot"), near)
     for tile in screen.tiles(size):
         tile.count()
-    return own.counts.take(equal.group), None if other_best is None else other.counts.take(other_equal.group)
+    return own.counts.part(equal.group), None if other_best is None else other.counts.part(other_equal.group)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
