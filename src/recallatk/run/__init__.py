@@ -11,9 +11,10 @@ from recallatk.run.encoded import (
     save_encoded,
 )
 from recallatk.run.environment import describe_environment
-from recallatk.run.folder import check_run_folder, load_report, read_protocol, read_record, save_run
+from recallatk.run.folder import check_run_folder, load_report, read_protocol, read_record, save_failure, save_run
 from recallatk.run.recipe import evaluate
 from recallatk.run.scores import score_lists, score_matrix
+from recallatk.run.series import load_runs
 
 __all__ = [
     "EncodedDataset",
@@ -25,9 +26,11 @@ __all__ = [
     "evaluate_encoded",
     "load_encoded",
     "load_report",
+    "load_runs",
     "read_protocol",
     "read_record",
     "save_encoded",
+    "save_failure",
     "save_run",
     "score_lists",
     "score_matrix",

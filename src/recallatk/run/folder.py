@@ -13,11 +13,14 @@ import numpy as np
 
 from recallatk.report import Report, report_from_record
 from recallatk.run.encoded import EncodedDataset, save_encoded
+from recallatk.run.environment import describe_environment
 from recallatk.types import EvalProtocol, RecallatkError
 from recallatk.wording import counted
 
 RECORD = "record.json"
 QUERIES = "queries.parquet"
+FAILED = "failed.json"
+FAILURE_SCHEMA = "recallatk.failure/1"
 _EMBEDDINGS = tuple(
     f"embeddings{side}{suffix}" for side in ("", "-query", "-gallery") for suffix in (".npy", ".samples.parquet")
 )
@@ -69,8 +72,7 @@ def save_run(
     check_run_folder(folder, overwrite=overwrite)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (RECORD, QUERIES, *_EMBEDDINGS):
-            (folder / name).unlink(missing_ok=True)
+        _empty(folder)
         if embeddings is not None:
             save_encoded(embeddings, folder / "embeddings.npy")
         table = pa.table({name: _arrow(values) for name, values in report.queries.items()})
@@ -81,6 +83,35 @@ def save_run(
         unfinished.replace(folder / RECORD)
     except OSError as error:
         raise RecallatkError(f"{error.filename or folder}: cannot be written ({_reason(error)})") from error
+
+
+def save_failure(error: RecallatkError, folder: str | os.PathLike[str], *, encoder: str, overwrite: bool = False) -> None:
+    """Write failed.json in the place of a run that came to nothing, so that a history can name it.
+
+    Args:
+        error: why there is no run.
+        folder: as for `save_run`.
+        encoder: what was to be evaluated.
+        overwrite: as for `save_run`.
+
+    Raises:
+        RecallatkError: as for `save_run`.
+    """
+    folder = Path(folder)
+    check_run_folder(folder, overwrite=overwrite)
+    note = {"schema": FAILURE_SCHEMA, "encoder": encoder, "error": str(error), "environment": describe_environment()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _empty(folder)
+        (folder / FAILED).write_text(json.dumps(note, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as fault:
+        raise RecallatkError(f"{fault.filename or folder}: cannot be written ({_reason(fault)})") from fault
+
+
+def _empty(folder: Path) -> None:
+    """Leave nothing of an earlier run."""
+    for name in (RECORD, FAILED, QUERIES, *_EMBEDDINGS):
+        (folder / name).unlink(missing_ok=True)
 
 
 def load_report(folder: str | os.PathLike[str]) -> Report:

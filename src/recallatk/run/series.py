@@ -1,0 +1,81 @@
+"""Several runs on disk: a folder of runs, in natural order, with those that failed or never finished."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from recallatk.datasets.naming import shown
+from recallatk.encoders.request import natural_order
+from recallatk.report import Report
+from recallatk.run.folder import FAILED, RECORD, load_report
+from recallatk.types import RecallatkError
+
+
+def load_runs(places: Sequence[str | os.PathLike[str]]) -> dict[str, Report | RecallatkError]:
+    """The runs in these folders by name; for one that failed, did not finish or cannot be read, the reason.
+
+    Args:
+        places: folders of runs, or runs. The runs of a folder come in natural order (2 before 10).
+
+    Returns:
+        Runs by the name of their folder, with as many of the folders above as it takes to tell them apart.
+
+    Raises:
+        RecallatkError: a place is no folder, or there is no run in it; a run is named twice.
+    """
+    folders = [folder for place in places for folder in _runs_in(Path(place))]
+    resolved = [folder.resolve() for folder in folders]
+    for row, folder in enumerate(resolved):
+        if folder in resolved[:row]:
+            raise RecallatkError(f"{folders[row]}: this run is named twice; name each run once")
+    return {name: _load(folder) for name, folder in zip(_distinct_names(resolved), folders, strict=True)}
+
+
+def _runs_in(place: Path) -> list[Path]:
+    if not os.path.isdir(place):  # noqa: PTH112 - a name may be long
+        raise RecallatkError(f"{place}: no such folder; name runs, or a folder that holds them")
+    if (place / RECORD).exists() or (place / FAILED).exists():
+        return [place]
+    try:
+        inside = [folder for folder in place.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+        runs = any((folder / name).exists() for folder in inside for name in (RECORD, FAILED))
+    except OSError as error:
+        raise RecallatkError(f"{place}: cannot be read ({error.strerror})") from error
+    if not runs:
+        raise RecallatkError(f"{place}: there is no run in it; write some with `recallatk eval ... --output DIR`")
+    return sorted(inside, key=lambda folder: natural_order(shown(folder.name)))
+
+
+def _load(folder: Path) -> Report | RecallatkError:
+    try:
+        if (folder / FAILED).exists():
+            return RecallatkError(f"failed: {_read_failure(folder / FAILED)}")
+        if not (folder / RECORD).exists():
+            return RecallatkError(f"no {RECORD}: the run did not finish, or this is none")
+        return load_report(folder)
+    except (RecallatkError, OSError) as error:
+        return RecallatkError(f"cannot be read: {error}")
+
+
+def _read_failure(file: Path) -> str:
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["error"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return f"{file.name} cannot be read"
+
+
+def _distinct_names(folders: Sequence[Path]) -> list[str]:
+    """The shortest ends of paths that differ.
+
+    >>> _distinct_names([Path("/a/old/run"), Path("/a/new/run")])
+    ['old/run', 'new/run']
+    """
+    names: list[str] = []
+    for length in range(1, max(len(folder.parts) for folder in folders) + 1):
+        names = [shown("/".join(folder.parts[-length:])) for folder in folders]
+        if len(set(names)) == len(names):
+            break
+    return names
