@@ -72,7 +72,7 @@ class PairedTest:
         discordance: the share of queries for which they are not.
         design_effect: of the difference; None where clusters tell nothing.
         minimum_detectable_effect: the difference that such a comparison would show in 4 of 5 repetitions; None where
-            no query differs.
+            no query differs, or so few do that not even all of them on one side would show.
         mcnemar: the test that takes every query on its own; None for a metric that is more than hit or miss.
     """
 
@@ -170,8 +170,8 @@ def _flip(sums: Values, resamples: int, seed: int) -> tuple[float, int, bool]:
     """The p-value of these sums of clusters if each could as well have the other sign; the flips; whether all."""
     from scipy.stats import permutation_test
 
-    if not len(sums):
-        return 1.0, 1, True
+    if len(sums) < 2:  # one sum is as far from 0 with either sign
+        return 1.0, 2 ** len(sums), True
     exact = len(sums) <= math.log2(max(resamples, MOST_FLIPS))
     found = permutation_test(
         (sums,),
