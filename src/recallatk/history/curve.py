@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -41,6 +42,7 @@ class Step:
         step: the epoch or commit, as text.
         name: the run.
         value: the metric, 0..1; None if the run failed.
+        number: the step as a number; None where it is none.
         interval: around the value; None where nothing can be said.
         n: evaluated queries.
         encoder: the encoder's name.
@@ -55,6 +57,7 @@ class Step:
     step: str
     name: str
     value: float | None
+    number: float | None = None
     interval: Interval | None = None
     n: int = 0
     encoder: str | None = None
@@ -167,25 +170,29 @@ def track(
     if not reports:
         told = "; ".join(f"{name}: {error}" for name, error in failed.items()) or "there are none"
         raise RecallatkError(f"no run can be put in a curve: {told}")
-    steps = dict(zip(ordered, order.steps, strict=True))
+    steps: dict[str, dict[str, Any]]
+    numbers = order.numbers or (None,) * len(ordered)
+    steps = {
+        name: {"step": step, "number": number} for name, step, number in zip(ordered, order.steps, numbers, strict=True)
+    }
     if len(reports) == 1:
         return _alone(reports, failed, steps, order, metric)
     aligned = align(reports, force=force)
     chosen = choose_metric(aligned, metric)
     rule = choose_rule(next(iter(reports.values())), intervals)
     curve = _Curve(aligned, chosen, rule)
-    changes = {against: curve.changes(against) for against in AGAINST}
+    changes: dict[str, dict[str, Change]] = {against: curve.changes(against) for against in AGAINST}
     made = {
         name: Step(
-            steps[name],
-            name,
-            curve.values[name],
-            curve.interval(name),
-            len(aligned.ids),
-            _encoder(report),
-            _finished(report),
-            report.signature.run_id,
-            **{against: changes[against].get(name) for against in AGAINST},
+            **steps[name],
+            name=name,
+            value=curve.values[name],
+            interval=curve.interval(name),
+            n=len(aligned.ids),
+            **_known(report),
+            first=changes["first"].get(name),
+            previous=changes["previous"].get(name),
+            best=changes["best"].get(name),
         )
         for name, report in reports.items()
     }
@@ -198,7 +205,7 @@ def track(
     forced = (f"forced into one curve, on {len(aligned.ids)} common queries",) if aligned.differences else ()
     return History(
         chosen,
-        _with_failed(ordered, steps, made, failed),
+        _with_failed(steps, made, failed),
         order.how,
         missing_steps(order.numbers),
         select(len(reports), errors),
@@ -210,7 +217,7 @@ def track(
 def _alone(
     reports: Mapping[str, Report],
     failed: Mapping[str, str],
-    steps: Mapping[str, str],
+    steps: Mapping[str, Mapping[str, Any]],
     order: Order,
     metric: str | None,
 ) -> History:
@@ -220,27 +227,22 @@ def _alone(
     if metric not in report:
         raise RecallatkError(f"{name} has no {metric}; it has {', '.join(report)}")
     value: Value = report.values_by_metric[metric]
-    step = Step(
-        steps[name],
-        name,
-        value.value,
-        value.interval,
-        value.n,
-        _encoder(report),
-        _finished(report),
-        report.signature.run_id,
-    )
-    made = _with_failed(steps, steps, {name: step}, failed)
+    step = Step(**steps[name], name=name, value=value.value, interval=value.interval, n=value.n, **_known(report))
+    made = _with_failed(steps, {name: step}, failed)
     return History(metric, made, order.how, missing_steps(order.numbers), None, report.intervals)
 
 
 def _with_failed(
-    ordered: Mapping[str, Any], steps: Mapping[str, str], made: Mapping[str, Step], failed: Mapping[str, str]
+    steps: Mapping[str, Mapping[str, Any]], made: Mapping[str, Step], failed: Mapping[str, str]
 ) -> tuple[Step, ...]:
     return tuple(
-        made[name] if name in made else Step(steps[name], name, None, error=failed[name] or "it failed")
-        for name in ordered
+        made[name] if name in made else Step(**place, name=name, value=None, error=failed[name] or "it failed")
+        for name, place in steps.items()
     )
+
+
+def _known(report: Report) -> dict[str, Any]:
+    return {"encoder": _encoder(report), "finished": _finished(report), "run_id": report.signature.run_id}
 
 
 class _Curve:
@@ -252,14 +254,18 @@ class _Curve:
         self.hits = is_hit(metric)
         self.per_query = {name: aligned.values(name, metric) for name in self.names}
         self.movable = {name: aligned.movable(name, metric) for name in self.names}
-        weights = self.clusters.weights.sum()
-        self.values = {
-            name: float(self.clusters.sums(values).sum() / weights) for name, values in self.per_query.items()
-        }
+        self.values = {name: self._value(name, report) for name, report in aligned.reports.items()}
         self.best = max(self.names, key=self.values.__getitem__)
         self._tests: dict[tuple[str, str], PairedTest] = {}
         # Of a difference there is no Wilson interval; where every query stands on its own, so do the clusters.
         self._paired = rule if rule.clustered else dataclasses.replace(rule, ci="cluster-t")
+
+    def _value(self, name: str, report: Report) -> float:
+        """The value that the report has, or that of the common queries where some were left aside."""
+        values = self.per_query[name]
+        if len(values) == report.num_evaluated:
+            return report[self.metric]
+        return math.fsum(self.clusters.sums(values)) / math.fsum(self.clusters.weights)
 
     def interval(self, name: str) -> Interval | None:
         return interval_of_mean(self.per_query[name], self.clusters, rule=self.rule, hits=self.hits)
@@ -270,8 +276,7 @@ class _Curve:
         tests = [self._test(str(other), name) for other, name in pairs]
         adjusted = adjust_holm([test.p_value for test in tests])
         return {
-            name: Change(str(other), test, p)
-            for (other, name), test, p in zip(pairs, tests, adjusted, strict=True)
+            name: Change(str(other), test, p) for (other, name), test, p in zip(pairs, tests, adjusted, strict=True)
         }
 
     def _other(self, name: str, against: Against) -> str | None:

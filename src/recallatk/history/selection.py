@@ -34,7 +34,7 @@ class Selection:
         size = "how much that is here is not known, as no two runs in succession differ"
         if self.bias is not None and self.standard_error is not None:
             one, all_ = (f"{100 * x:.2f}" if percent else f"{x:.4f}" for x in (self.standard_error, self.bias))
-            size = f"one standard error is about {one} here, from what differs between runs in succession, so that is {all_}"
+            size = f"one is about {one} here, from what differs between runs in succession, so that is {all_}"
         return (
             f"the best of {self.runs} equally good runs looks better than they are by "
             f"{self.standard_errors:.4f} standard errors; {size}. Choose the run on other queries than those that its "

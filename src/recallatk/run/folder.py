@@ -85,7 +85,9 @@ def save_run(
         raise RecallatkError(f"{error.filename or folder}: cannot be written ({_reason(error)})") from error
 
 
-def save_failure(error: RecallatkError, folder: str | os.PathLike[str], *, encoder: str, overwrite: bool = False) -> None:
+def save_failure(
+    error: RecallatkError, folder: str | os.PathLike[str], *, encoder: str, overwrite: bool = False
+) -> None:
     """Write failed.json in the place of a run that came to nothing, so that a history can name it.
 
     Args:

@@ -1,0 +1,188 @@
+"""A history as text, Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from recallatk.statistics import describe_rule
+from recallatk.wording import counted, one_line
+
+if TYPE_CHECKING:
+    from recallatk.history.curve import Change, History, Step
+
+TableFormat: TypeAlias = Literal["simple", "github", "latex"]
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+NO_VALUE = "x"
+_HEADER = ("step", "run", "value", "against the first", "the one before", "the best")
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """A curve in one line of text, from the lowest value to the highest; a cross where there is none.
+
+    >>> sparkline([0.5, 0.6, None, 0.75])
+    '▁▄x█'
+    """
+    known = [value for value in values if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(NO_VALUE if value is None else BLOCKS[round((value - low) * scale)] for value in values)
+
+
+def as_text(history: History, *, percent: bool = False) -> str:
+    """The sections that `recallatk history` prints."""
+    sections = {
+        "history": _summary(history, percent=percent),
+        "runs": as_table(history, "simple", percent=percent).splitlines(),
+        "failed": [one_line(f"{step.step}: {step.error}") for step in history.failed],
+        "missing": [f"no run for step {gap}" for gap in history.missing],
+        "selection": [] if history.selection is None else [history.selection.text(percent=percent)],
+        "notes": [*_how_to_read(history), *map(one_line, history.notes)],
+    }
+    return "\n".join(f"[{name}]\n" + "\n".join(lines) for name, lines in sections.items() if lines)
+
+
+def as_table(history: History, form: TableFormat, *, percent: bool = False) -> str:
+    """A row a run: step, value with its interval, and the changes with their adjusted p-values."""
+    from tabulate import tabulate
+
+    rows = [_row(step, percent=percent) for step in history.steps]
+    header = [_HEADER[0], _HEADER[1], history.metric, *_HEADER[3:]]
+    if all(step.step == step.name for step in history.steps):  # one name is enough
+        header, rows = header[1:], [row[1:] for row in rows]
+    if len(history.evaluated) == 1:
+        header, rows = header[:-3], [row[:-3] for row in rows]
+    if form == "github":
+        rows = [[cell.replace("\\", "\\\\").replace("|", "\\|") for cell in row] for row in rows]
+    table: str = tabulate(rows, header, tablefmt=form, disable_numparse=True, preserve_whitespace=True)
+    return table
+
+
+def as_csv(history: History) -> str:
+    """A row a run; the columns of a change begin with what it is against."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    changes = ("against", "difference", "low", "high", "p_value", "p_holm")
+    writer.writerow(
+        ["step", "run", "metric", "value", "low", "high", "n", "encoder", "finished", "run_id", "error"]
+        + [f"{against}_{name}" for against in ("first", "previous", "best") for name in changes]
+    )
+    for step in history.steps:
+        interval = step.interval
+        ends = (None, None) if interval is None else (interval.low, interval.high)
+        row = [step.step, step.name, history.metric, step.value, *ends, step.n, step.encoder, step.finished]
+        row += [step.run_id, step.error]
+        for change in (step.first, step.previous, step.best):
+            row += _csv_change(change)
+        writer.writerow(["" if cell is None else one_line(cell) if isinstance(cell, str) else cell for cell in row])
+    return out.getvalue()
+
+
+def _csv_change(change: Change | None) -> list[str | float | None]:
+    if change is None:
+        return [None] * 6
+    interval = change.test.interval
+    ends = [None, None] if interval is None else [interval.low, interval.high]
+    return [change.against, change.test.difference, *ends, change.test.p_value, change.p_holm]
+
+
+def _row(step: Step, *, percent: bool) -> list[str]:
+    if step.value is None:
+        return [one_line(step.step), one_line(step.name), "failed", "", "", ""]
+    value = f"{100 * step.value:.2f}" if percent else f"{step.value:.4f}"
+    if step.interval is not None:
+        low, high = (_short(end, percent=percent) for end in (step.interval.low, step.interval.high))
+        value += f" [{low}, {high}]"
+    changes = [_change(change, percent=percent) for change in (step.first, step.previous, step.best)]
+    if step.best is None:
+        changes[-1] = "best"
+    return [one_line(step.step), one_line(step.name), value, *changes]
+
+
+def _change(change: Change | None, *, percent: bool) -> str:
+    if change is None:
+        return ""
+    return f"{_signed(change.test.difference, percent=percent)} (p {p_text(change.p_holm)})"
+
+
+def _summary(history: History, *, percent: bool) -> list[str]:
+    known, best, last = history.evaluated, history.best, history.evaluated[-1]
+    queries = counted(best.n, "query", "queries")
+    lines = [
+        f"{history.metric} of {counted(len(history.steps), 'run')} on {queries}, in the order of {history.order}"
+        + (f"; {counted(len(history.failed), 'run')} failed" if history.failed else "")
+    ]
+    if len(known) == 1:
+        return [*lines, f"one run has a value, {_named(best)}: there is nothing to hold it against"]
+    values = [step.value for step in known if step.value is not None]
+    if max(values) > min(values):
+        span = " to ".join(f"{100 * end:.2f}" if percent else f"{end:.4f}" for end in (min(values), max(values)))
+        lines.append(f"{sparkline([step.value for step in history.steps])}  from {span}")
+    verdict = f"best: {_named(best)}" + (
+        ", the first" if best.first is None else _said(best.first, "the first", percent)
+    )
+    lines.append(verdict)
+    if last is not best and last.best is not None:
+        lines.append(f"last: {_named(last)}" + _said(last.best, "the best", percent))
+    return lines
+
+
+def _said(change: Change, other: str, percent: bool) -> str:
+    test = change.test
+    if not test.wins and not test.losses:
+        return f", the same as {other} for every query"
+    if test.difference == 0:
+        return f", level with {other} (p {p_text(change.p_holm)})"
+    way = "above" if test.difference > 0 else "below"
+    size = _signed(abs(test.difference), percent=percent)[1:]
+    text = f", {size} {way} {other} (p {p_text(change.p_holm)})"
+    alpha = 0.05 if test.interval is None else 1 - test.interval.confidence
+    return text if change.p_holm <= alpha else f"{text}: no difference shown"
+
+
+def _how_to_read(history: History) -> list[str]:
+    if len(history.evaluated) == 1:
+        return []
+    interval = next((step.interval for step in history.evaluated if step.interval is not None), None)
+    lines = [] if interval is None else [f"intervals: {describe_rule(history.rule, interval.clusters)}"]
+    tests = len(history.evaluated) - 1
+    test = next(change.test for step in history.evaluated[1:] if (change := step.previous) is not None)
+    lines.append(
+        f"p: sign flips of whole {_clusters(history)}, adjusted (Holm) for the "
+        f"{counted(tests, 'test')} of its column"
+        + ("" if test.seed is None else f"; flips drawn with seed {test.seed}")
+    )
+    lines.append("about other queries of this kind, not about other training runs")
+    return lines
+
+
+def _clusters(history: History) -> str:
+    if not history.rule.clustered and history.rule.ci != "none":
+        return "queries"
+    return "labels" if history.rule.cluster == "label" else f"values of {history.rule.cluster}"
+
+
+def _named(step: Step) -> str:
+    return one_line(step.name if step.step == step.name else f"step {step.step}")
+
+
+def p_text(p: float) -> str:
+    """A p-value to read: two digits that count, never 0.
+
+    >>> p_text(0.0123), p_text(0.00002), p_text(1.0)
+    ('0.012', '< 0.0001', '1')
+    """
+    if p < 1e-4:
+        return "< 0.0001"
+    return f"{p:.2g}" if p < 0.995 else "1"
+
+
+def _short(value: float, *, percent: bool) -> str:
+    return f"{100 * value:.1f}" if percent else f"{value:.3f}"
+
+
+def _signed(value: float, *, percent: bool) -> str:
+    return f"{100 * value:+.2f}" if percent else f"{value:+.4f}"
