@@ -155,12 +155,12 @@ def _drop(
     test = paired_test(
         pairing.first, pairing.second, pairing.clusters, rule=rule, movable=pairing.movable, hits=pairing.hits
     )
-    values = {run: run.values_by_metric[pairing.metric] for run in (base, report)}
-    drop = _exact_drop(pairing, values[base], values[report], macro=report.protocol.average == "macro")
+    before, now = (run.values_by_metric[pairing.metric] for run in (base, report))
+    drop = _exact_drop(pairing, before, now, macro=report.protocol.average == "macro")
     short = drop - most
     shown = test.difference < 0 and test.p_value <= 1 - rule.confidence
     passed = short <= 0 or (significant_only and not shown)
-    line = _drop_line(name, pairing.metric, values[base].value, values[report].value, drop, most, test)
+    line = _drop_line(name, pairing.metric, before.value, now.value, drop, most, test)
     if drop > 0:
         line += "; " + ("the paired test shows a drop" if shown else "within noise: the paired test shows no drop")
         if not shown and test.smallest_p > 1 - rule.confidence:
@@ -171,14 +171,14 @@ def _drop(
         "max-drop",
         pairing.metric,
         most,
-        values[report].value,
+        now.value,
         passed,
         short,
         None if drop <= 0 else not shown,
         test.interval,
         line,
         baseline=name,
-        baseline_value=values[base].value,
+        baseline_value=before.value,
         test=test,
     )
 

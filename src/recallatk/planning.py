@@ -231,7 +231,7 @@ def plan(
     scenarios = tuple(
         Scenario(
             share,
-            detectable_difference(n, discordance=share, design_effect=effect, **how),
+            detectable_difference(n, discordance=share, design_effect=effect, **how) if n > 1 else None,
             tuple(
                 queries_needed(d, discordance=share, design_effect=effect, **how) if d <= share else None for d in asked
             ),

@@ -11,7 +11,7 @@ from itertools import pairwise
 from recallatk.types import ChoiceError
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-MISSING_SHOWN = 20
+BY_NAME = "the number in the name of the run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ def order_runs(
     rows = range(len(names))
     if by is not None:
         return _sorted(_steps_by(by, names, encoders), f"--by {by}")
-    for texts, how in ((names, "the number in the name of the run"), (encoders, "the number in the encoder's name")):
+    for texts, how in ((names, BY_NAME), (encoders, "the number in the encoder's name")):
         steps = _numbers_apart(texts)
         if steps:
             return _sorted(steps, how)
@@ -118,11 +118,9 @@ def _plain(step: str) -> str:
 def _numbers_apart(texts: Sequence[str | None]) -> list[str]:
     """The first number in which texts differ that are equal beside their numbers, each time another."""
     known = [text for text in texts if text]
-    if not known or len(known) < len(texts) or len({_NUMBER.sub("#", text) for text in known}) > 1:
+    if len(known) < max(2, len(texts)) or len({_NUMBER.sub("#", text) for text in known}) > 1:
         return []
     columns = list(zip(*(_NUMBER.findall(text) for text in known), strict=True))
-    if len(known) == 1:
-        return list(columns[-1]) if columns else []
     return next((list(column) for column in columns if len(set(map(float, column))) == len(known)), [])
 
 

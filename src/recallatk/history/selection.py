@@ -29,17 +29,17 @@ class Selection:
         """How much too high the best value is then, on average."""
         return None if self.standard_error is None else self.standard_errors * self.standard_error
 
-    def text(self, *, percent: bool = False) -> str:
+    def lines(self, *, percent: bool = False) -> list[str]:
         """The bias in words."""
         size = "how much that is here is not known, as no two runs in succession differ"
         if self.bias is not None and self.standard_error is not None:
             one, all_ = (f"{100 * x:.2f}" if percent else f"{x:.4f}" for x in (self.standard_error, self.bias))
             size = f"one is about {one} here, from what differs between runs in succession, so that is {all_}"
-        return (
-            f"the best of {self.runs} equally good runs looks better than they are by "
-            f"{self.standard_errors:.4f} standard errors; {size}. Choose the run on other queries than those that its "
-            "value is reported on, or report a step that was chosen beforehand"
-        )
+        return [
+            f"the best of {self.runs} equally good runs looks better than they are by {self.standard_errors:.4f} "
+            f"standard errors; {size}",
+            "choose the run on other queries than those that its value is reported on, or a step beforehand",
+        ]
 
 
 def select(runs: int, errors: Sequence[float]) -> Selection:

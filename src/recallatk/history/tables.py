@@ -7,11 +7,13 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from recallatk.history.order import BY_NAME
 from recallatk.statistics import describe_rule
 from recallatk.wording import counted, one_line
 
 if TYPE_CHECKING:
     from recallatk.history.curve import Change, History, Step
+    from recallatk.statistics import PairedTest
 
 TableFormat: TypeAlias = Literal["simple", "github", "latex"]
 
@@ -32,6 +34,15 @@ def sparkline(values: Sequence[float | None]) -> str:
     return "".join(NO_VALUE if value is None else BLOCKS[round((value - low) * scale)] for value in values)
 
 
+def without_blocks(text: str) -> str:
+    """Text for a screen that has no block characters: the curve as digits.
+
+    >>> without_blocks("▁▄x█")
+    '14x8'
+    """
+    return text.translate({ord(block): str(height) for height, block in enumerate(BLOCKS, 1)})
+
+
 def as_text(history: History, *, percent: bool = False) -> str:
     """The sections that `recallatk history` prints."""
     sections = {
@@ -39,7 +50,7 @@ def as_text(history: History, *, percent: bool = False) -> str:
         "runs": as_table(history, "simple", percent=percent).splitlines(),
         "failed": [one_line(f"{step.step}: {step.error}") for step in history.failed],
         "missing": [f"no run for step {gap}" for gap in history.missing],
-        "selection": [] if history.selection is None else [history.selection.text(percent=percent)],
+        "selection": [] if history.selection is None else history.selection.lines(percent=percent),
         "notes": [*_how_to_read(history), *map(one_line, history.notes)],
     }
     return "\n".join(f"[{name}]\n" + "\n".join(lines) for name, lines in sections.items() if lines)
@@ -53,6 +64,8 @@ def as_table(history: History, form: TableFormat, *, percent: bool = False) -> s
     header = [_HEADER[0], _HEADER[1], history.metric, *_HEADER[3:]]
     if all(step.step == step.name for step in history.steps):  # one name is enough
         header, rows = header[1:], [row[1:] for row in rows]
+    elif history.order == BY_NAME:
+        header, rows = [header[0], *header[2:]], [[row[0], *row[2:]] for row in rows]
     if len(history.evaluated) == 1:
         header, rows = header[:-3], [row[:-3] for row in rows]
     if form == "github":
@@ -134,13 +147,17 @@ def _said(change: Change, other: str, percent: bool) -> str:
     test = change.test
     if not test.wins and not test.losses:
         return f", the same as {other} for every query"
-    if test.difference == 0:
-        return f", level with {other} (p {p_text(change.p_holm)})"
-    way = "above" if test.difference > 0 else "below"
-    size = _signed(abs(test.difference), percent=percent)[1:]
-    text = f", {size} {way} {other} (p {p_text(change.p_holm)})"
-    alpha = 0.05 if test.interval is None else 1 - test.interval.confidence
-    return text if change.p_holm <= alpha else f"{text}: no difference shown"
+    way = f"{_signed(abs(test.difference), percent=percent)[1:]} {'above' if test.difference > 0 else 'below'}"
+    sure = f"p {p_text(test.p_value)}, {p_text(change.p_holm)} after Holm"
+    if test.interval is not None:
+        ends = " to ".join(_signed(end, percent=percent) for end in (test.interval.low, test.interval.high))
+        sure = f"{100 * test.interval.confidence:g} % interval {ends}; {sure}"
+    text = f", {'level with' if test.difference == 0 else way} {other} ({sure})"
+    return text if change.p_holm <= _alpha(test) else f"{text}: no difference shown"
+
+
+def _alpha(test: PairedTest) -> float:
+    return 0.05 if test.interval is None else round(1 - test.interval.confidence, 12)
 
 
 def _how_to_read(history: History) -> list[str]:
@@ -148,14 +165,21 @@ def _how_to_read(history: History) -> list[str]:
         return []
     interval = next((step.interval for step in history.evaluated if step.interval is not None), None)
     lines = [] if interval is None else [f"intervals: {describe_rule(history.rule, interval.clusters)}"]
-    tests = len(history.evaluated) - 1
-    test = next(change.test for step in history.evaluated[1:] if (change := step.previous) is not None)
+    tests = [change.test for step in history.evaluated for change in (step.first, step.best) if change is not None]
+    each = len(history.evaluated) - 1
+    seeds = {test.seed for test in tests if test.seed is not None}
     lines.append(
-        f"p: sign flips of whole {_clusters(history)}, adjusted (Holm) for the "
-        f"{counted(tests, 'test')} of its column"
-        + ("" if test.seed is None else f"; flips drawn with seed {test.seed}")
+        f"p: sign flips of whole {_clusters(history)}, in the table adjusted (Holm) for the {counted(each, 'test')} of "
+        "its column" + "".join(f"; flips drawn with seed {seed}" for seed in seeds)
     )
-    lines.append("about other queries of this kind, not about other training runs")
+    differ = max(test.clusters_with_difference for test in tests)
+    least = min(1.0, each * min(test.smallest_p for test in tests))
+    if least > _alpha(tests[0]):
+        lines.append(
+            f"at most {differ} {_clusters(history)} differ between two runs: no p below {p_text(least)} after Holm is "
+            "possible, so these queries cannot show a difference"
+        )
+    lines.append("all this is about other queries of this kind, not about other training runs")
     return lines
 
 

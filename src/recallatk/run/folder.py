@@ -110,6 +110,14 @@ def save_failure(
         raise RecallatkError(f"{fault.filename or folder}: cannot be written ({_reason(fault)})") from fault
 
 
+def read_failure(folder: Path) -> str:
+    """Why there is no run in this folder, as `save_failure` wrote it."""
+    try:
+        return str(json.loads((folder / FAILED).read_text(encoding="utf-8"))["error"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return f"it failed, and {FAILED} cannot be read"
+
+
 def _empty(folder: Path) -> None:
     """Leave nothing of an earlier run."""
     for name in (RECORD, FAILED, QUERIES, *_EMBEDDINGS):
@@ -126,6 +134,8 @@ def load_report(folder: str | os.PathLike[str]) -> Report:
     import pyarrow.parquet as pq
 
     folder = Path(folder)
+    if (folder / FAILED).is_file():
+        raise RecallatkError(f"{folder}: this run failed: {read_failure(folder)}")
     record = read_record(folder)
     if not (folder / QUERIES).is_file():
         raise RecallatkError(f"{folder}: {QUERIES} is missing beside {RECORD}; the run is not complete")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from recallatk.datasets.naming import shown
 from recallatk.encoders.request import natural_order
 from recallatk.report import Report
-from recallatk.run.folder import FAILED, RECORD, load_report
+from recallatk.run.folder import FAILED, RECORD, load_report, read_failure
 from recallatk.types import RecallatkError
 
 
@@ -52,19 +51,12 @@ def _runs_in(place: Path) -> list[Path]:
 def _load(folder: Path) -> Report | RecallatkError:
     try:
         if (folder / FAILED).exists():
-            return RecallatkError(f"failed: {_read_failure(folder / FAILED)}")
+            return RecallatkError(read_failure(folder))
         if not (folder / RECORD).exists():
             return RecallatkError(f"no {RECORD}: the run did not finish, or this is none")
         return load_report(folder)
     except (RecallatkError, OSError) as error:
         return RecallatkError(f"cannot be read: {error}")
-
-
-def _read_failure(file: Path) -> str:
-    try:
-        return str(json.loads(file.read_text(encoding="utf-8"))["error"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return f"{file.name} cannot be read"
 
 
 def _distinct_names(folders: Sequence[Path]) -> list[str]:
