@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from recallatk.encoders import load_encoder
     from recallatk.encoding import encode, encode_all
     from recallatk.evaluation import evaluate_embeddings, evaluate_scores, recall_at_k
+    from recallatk.gates import Condition, check_gate
+    from recallatk.history import History, track
     from recallatk.inspection import Finding, Inspection, inspect_dataset
+    from recallatk.planning import Plan, plan
     from recallatk.report import Report
     from recallatk.run import (
         EncodedDataset,
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
         evaluate_encoded,
         load_encoded,
         load_report,
+        load_runs,
         save_run,
         score_lists,
     )
@@ -36,19 +40,23 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Condition",
     "Dataset",
     "EmbeddingSet",
     "EncodedDataset",
     "Encoder",
     "EvalProtocol",
     "Finding",
+    "History",
     "ImageSet",
     "Inspection",
+    "Plan",
     "Qrels",
     "RankedLists",
     "RecallatkError",
     "Report",
     "SampleSet",
+    "check_gate",
     "encode",
     "encode_all",
     "encode_dataset",
@@ -64,10 +72,13 @@ __all__ = [
     "load_qrels",
     "load_ranked_lists",
     "load_report",
+    "load_runs",
+    "plan",
     "recall_at_k",
     "save_embeddings",
     "save_run",
     "score_lists",
+    "track",
 ]
 
 _HOMES = {
@@ -76,7 +87,10 @@ _HOMES = {
     "encoders": ("load_encoder",),
     "encoding": ("encode", "encode_all"),
     "evaluation": ("evaluate_embeddings", "evaluate_scores", "recall_at_k"),
+    "gates": ("Condition", "check_gate"),
+    "history": ("History", "track"),
     "inspection": ("Finding", "Inspection", "inspect_dataset"),
+    "planning": ("Plan", "plan"),
     "report": ("Report",),
     "run": (
         "EncodedDataset",
@@ -85,6 +99,7 @@ _HOMES = {
         "evaluate_encoded",
         "load_encoded",
         "load_report",
+        "load_runs",
         "save_run",
         "score_lists",
     ),

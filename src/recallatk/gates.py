@@ -133,9 +133,8 @@ def _at_least(report: Report, metric: str, limit: float | str) -> Condition:
     )
     noise = None if interval is None else interval.low <= float(least) <= interval.high
     if interval is not None:
-        where = "lies within" if noise else "lies outside"
-        verdict = "chance over other queries could decide it" if noise else "more than chance over other queries"
-        line += f"; {_share(least)} {where} its {_ends(interval)} ({verdict})"
+        where = "within noise: it lies in" if noise else "beyond noise: it lies outside of"
+        line += f"; {where} the {_ends(interval)}"
     return _condition("min", metric, least, value.value, passed, short, noise, interval, line)
 
 

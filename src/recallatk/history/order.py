@@ -62,7 +62,7 @@ def order_runs(
         known = [max(times[: row + 1]) if not times[row] else times[row] for row in rows]
         ordered = sorted(rows, key=known.__getitem__)
         return Order(tuple(ordered), tuple(names[row] for row in ordered), (), "the time when each run was finished")
-    return Order(tuple(rows), tuple(names), (), "the order in which the runs were named")
+    return Order(tuple(rows), tuple(names), (), "their names")
 
 
 def missing_steps(numbers: Sequence[float]) -> tuple[str, ...]:

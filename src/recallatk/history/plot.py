@@ -41,6 +41,7 @@ def plot_history(history: History, path: str | os.PathLike[str]) -> None:
         RecallatkError: matplotlib is not installed (`pip install 'recallatk[plot]'`), or the file cannot be written.
     """
     check_plot(path)
+    matplotlib = import_extra("matplotlib", "plot", f"--plot {path}")
     figure_module = import_extra("matplotlib.figure", "plot", f"--plot {path}")
     ticker = import_extra("matplotlib.ticker", "plot", f"--plot {path}")
     steps = history.steps
@@ -85,9 +86,10 @@ def plot_history(history: History, path: str | os.PathLike[str]) -> None:
     axes.grid(alpha=0.3)
     axes.legend()
     try:
-        # Without a date, the same history gives the same bytes.
+        # Without a date and with names of its own for clips, the same history gives the same bytes.
         metadata = {"Date": None} if Path(path).suffix.lower() == ".svg" else None
-        figure.savefig(path, dpi=150, metadata=metadata)
+        with matplotlib.rc_context({"svg.hashsalt": "recallatk", "svg.fonttype": "none"}):
+            figure.savefig(path, dpi=150, metadata=metadata)
     except OSError as error:
         raise RecallatkError(f"{path}: cannot be written ({error.strerror or error})") from error
 

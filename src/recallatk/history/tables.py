@@ -124,8 +124,9 @@ def _change(change: Change | None, *, percent: bool) -> str:
 def _summary(history: History, *, percent: bool) -> list[str]:
     known, best, last = history.evaluated, history.best, history.evaluated[-1]
     queries = counted(best.n, "query", "queries")
+    ordered = f", in the order of {history.order}" if len(history.steps) > 1 else ""
     lines = [
-        f"{history.metric} of {counted(len(history.steps), 'run')} on {queries}, in the order of {history.order}"
+        f"{history.metric} of {counted(len(history.steps), 'run')} on {queries}{ordered}"
         + (f"; {counted(len(history.failed), 'run')} failed" if history.failed else "")
     ]
     if len(known) == 1:
