@@ -84,7 +84,7 @@ def history(
 def _has_blocks() -> bool:
     """Whether standard output can show the characters of the curve."""
     try:
-        "▁█".encode(sys.stdout.encoding or "ascii")
+        "▁█".encode(sys.stdout.encoding or "utf-8")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
