@@ -231,7 +231,7 @@ def plan(
     scenarios = tuple(
         Scenario(
             share,
-            detectable_difference(n, discordance=share, design_effect=effect, **how) if n > 1 else None,
+            _detectable(n, share, effect, how),
             tuple(
                 queries_needed(d, discordance=share, design_effect=effect, **how) if d <= share else None for d in asked
             ),
@@ -292,6 +292,12 @@ def unpaired_difference(value: float, n: float, *, power: float = POWER, alpha: 
     """
     angle = math.asin(math.sqrt(value)) + _margin(power, alpha) * math.sqrt(2 / n) / 2
     return None if angle > math.pi / 2 else math.sin(angle) ** 2 - value
+
+
+def _detectable(n: int, discordance: float, effect: float, how: dict[str, float]) -> float | None:
+    """The least difference that n queries show; None where not even all that differ on one side would show."""
+    found = detectable_difference(n, discordance=discordance, design_effect=effect, **how)
+    return found if n > 1 and found <= discordance else None
 
 
 def _percent(share: float) -> str:
