@@ -33,6 +33,7 @@ def compare(
     seed: int = 0,
     intervals: Intervals = NO_INTERVALS,
     format: Annotated[Form | None, Parameter(group=OUTPUT_GROUP)] = None,  # noqa: A002 - the flag's name
+    json: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
     all_: Annotated[bool, Parameter(name="--all", group=OUTPUT_GROUP)] = False,
     output: Annotated[Path | None, Parameter(group=OUTPUT_GROUP)] = None,
     overwrite: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
@@ -51,6 +52,7 @@ def compare(
         resamples: how many sign flips are sampled where there are too many to count them all.
         seed: of that sample.
         format: by default what the suffix of --output says, or text.
+        json: the same as --format json.
         all_: every changed query and label, not the first ten.
         output: write to this file instead of standard output.
         overwrite: write over that file.
@@ -63,7 +65,9 @@ def compare(
     names = _names(runs, name)
     tested = _metric(metric, k)
     check_file(output, overwrite=overwrite)
-    form = format or SUFFIXES.get("" if output is None else output.suffix.lower(), "text")
+    if json and format not in (None, "json"):
+        raise ChoiceError(f"--json and --format {format} are two forms; choose one")
+    form = "json" if json else format or SUFFIXES.get("" if output is None else output.suffix.lower(), "text")
     if resamples < 1:
         raise ChoiceError(f"--resamples {resamples}: at least 1 is needed; 9999 is usual")
     if seed < 0:

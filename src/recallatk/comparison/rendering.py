@@ -79,7 +79,7 @@ def as_latex(comparison: Comparison) -> str:
     ]
     lines = [*verdict(comparison), *_forced(comparison), *_rule(comparison), *comparison.notes, CAVEAT]
     comments = "\n".join(f"% {one_line(line)}" for line in lines)
-    table = _tabulate(([*heads[:-1], "difference", "interval", "p"], rows), "latex")
+    table = _tabulate(([*heads[:-1], "difference", "interval", "p"], rows), "latex_raw", _latex)
     return f"{comments}\n{table}"
 
 
@@ -272,6 +272,14 @@ def _bullets(title: str, lines: Sequence[str]) -> list[str]:
 def _markdown(text: str) -> str:
     """Text in which nothing is markup."""
     return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", one_line(text))
+
+
+def _latex(text: str) -> str:
+    """Text in which nothing is a command; a bracket or star at the start of a row would belong to the row before."""
+    from tabulate import LATEX_ESCAPE_RULES
+
+    escaped = "".join(LATEX_ESCAPE_RULES.get(character, character) for character in one_line(text))
+    return "{}" + escaped if escaped.startswith(("[", "*")) else escaped
 
 
 def _tabulate(table: Table, form: str, escape: Any = one_line) -> str:

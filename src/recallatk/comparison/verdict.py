@@ -18,7 +18,7 @@ def verdict(comparison: Comparison) -> list[str]:
     lines = [line for contrast in comparison.contrasts for line in _verdict_on(comparison, contrast)]
     if comparison.differences or comparison.dropped.lines():
         lines.append(
-            f"forced: this is about the {counted(len(comparison.ids), 'query', 'queries')} that all runs have in common; "
+            f"forced: about the {counted(len(comparison.ids), 'query', 'queries')} that all runs have in common; "
             "what else differs is listed below and may be the reason"
         )
     elif comparison.by_row:
@@ -46,13 +46,17 @@ def _verdict_on(comparison: Comparison, contrast: Contrast) -> list[str]:
         least = p_value(smallest_holm(comparison, contrast), alpha)
         why = f"only {things} {have} a difference, and so few can never give a p below {least}, whatever they say"
         return [f"no difference between {name} and {baseline} can be shown: {found}", why]
-    lines = [f"no difference between {name} and {baseline} is shown: {found}"]
-    if test.minimum_detectable_effect is not None:
-        least_seen = plain(test.minimum_detectable_effect)
-        lines.append(
-            f"that does not show that they are equal: with these queries one below about {least_seen} is easily missed"
-        )
+    lines = [
+        f"no difference between {name} and {baseline} is shown: {found}",
+        f"that does not show that they are equal: {_what_is_missed(test.minimum_detectable_effect)}",
+    ]
     return [*lines, *_disagreement(comparison, contrast)]
+
+
+def _what_is_missed(least_seen: float | None) -> str:
+    if least_seen is None:
+        return "these queries are too few or too alike to show any difference reliably"
+    return f"with these queries one below about {plain(least_seen)} is easily missed"
 
 
 def _disagreement(comparison: Comparison, contrast: Contrast) -> list[str]:
@@ -96,9 +100,12 @@ def test_lines(comparison: Comparison, contrast: Contrast) -> list[str]:
     lines.append(f"queries: {numbers} (discordance {test.discordance:.4f})")
     if test.design_effect is not None and not single:
         lines.append(f"design effect of the difference: {test.design_effect:.2f}")
-    if test.minimum_detectable_effect is not None:
+    if test.discordance:
+        least = test.minimum_detectable_effect
         lines.append(
-            f"minimum detectable difference: {plain(test.minimum_detectable_effect)} (seen in 4 of 5 such comparisons)"
+            f"minimum detectable difference: above {test.discordance:.4f}, the discordance (power 0.8)"
+            if least is None
+            else f"minimum detectable difference: {plain(least)} (power 0.8)"
         )
     return lines
 

@@ -72,7 +72,7 @@ class PairedTest:
         discordance: the share of queries for which they are not.
         design_effect: of the difference; None where clusters tell nothing.
         minimum_detectable_effect: the difference that such a comparison would show in 4 of 5 repetitions; None where
-            no query differs.
+            no query differs, or so few tell so little that none would be.
         mcnemar: the test that takes every query on its own; None for a metric that is more than hit or miss.
     """
 

@@ -91,7 +91,7 @@ def detectable_difference(
     design_effect: float = 1.0,
     power: float = POWER,
     alpha: float = ALPHA,
-) -> float:
+) -> float | None:
     """The least difference that n queries show with this power.
 
     Args:
@@ -102,7 +102,7 @@ def detectable_difference(
         alpha: as for `queries_needed`.
 
     Returns:
-        A difference of two means; at most the discordance.
+        A difference of two means, at most the discordance; None where even that would be missed more often.
 
     Raises:
         ChoiceError: as for `queries_needed`.
@@ -116,7 +116,7 @@ def detectable_difference(
     def gain(difference: float) -> float:
         return paired_power(difference, independent, discordance=discordance, alpha=alpha) - power
 
-    return _root(gain, 0.0, discordance)
+    return None if gain(discordance) < 0 else _root(gain, 0.0, discordance)
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
