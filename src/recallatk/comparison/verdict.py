@@ -164,7 +164,9 @@ def _flips(comparison: Comparison, contrast: Contrast) -> str:
         return f"no {'query' if alone(comparison, contrast) else _noun(comparison)[0]} has a difference"
     how = f"all {test.flips:,} flips" if test.exact else f"a sample of {test.flips:,} flips, seed {test.seed},"
     moved = clusters_of(comparison, contrast, test.clusters_with_difference)
-    return f"{how} of the {moved} with a difference"
+    # Twice the smaller tail, (0 + 1) / (flips + 1) where no flip of the sample came out as far.
+    least = ", and none came out as far" if not test.exact and test.p_value <= 2 / (test.flips + 1) else ""
+    return f"{how} of the {moved} with a difference{least}"
 
 
 def _p(comparison: Comparison, contrast: Contrast) -> str:

@@ -161,7 +161,7 @@ def paired_test(
         ties=int(np.count_nonzero(differences == 0)),
         discordance=float(np.count_nonzero(differences)) / len(differences),
         design_effect=effect,
-        minimum_detectable_effect=_detectable(differences, effect, rule),
+        minimum_detectable_effect=_detectable(differences, effect, rule, graded=not hits),
         mcnemar=mcnemar(first, second, movable) if hits else None,
     )
 
@@ -186,12 +186,16 @@ def _flip(sums: Values, resamples: int, seed: int) -> tuple[float, int, bool]:
     return float(min(found.pvalue, 1.0)), 2 ** len(sums) if exact else resamples, exact
 
 
-def _detectable(differences: Values, effect: float | None, rule: IntervalRule) -> float | None:
+def _detectable(differences: Values, effect: float | None, rule: IntervalRule, *, graded: bool) -> float | None:
     square = math.fsum(differences**2) / len(differences)
     if not square or len(differences) < 2:
         return None
     return detectable_difference(
-        len(differences), discordance=square, design_effect=max(1.0, effect or 1.0), alpha=1 - rule.confidence
+        len(differences),
+        discordance=square,
+        design_effect=max(1.0, effect or 1.0),
+        alpha=1 - rule.confidence,
+        graded=graded,
     )
 
 

@@ -91,6 +91,7 @@ def detectable_difference(
     design_effect: float = 1.0,
     power: float = POWER,
     alpha: float = ALPHA,
+    graded: bool = False,
 ) -> float | None:
     """The least difference that n queries show with this power.
 
@@ -100,9 +101,11 @@ def detectable_difference(
         design_effect: as for `queries_needed`.
         power: as for `queries_needed`.
         alpha: as for `queries_needed`.
+        graded: the differences are of a graded metric, and `discordance` is their mean square.
 
     Returns:
-        A difference of two means, at most the discordance; None where even that would be missed more often.
+        A difference of two means, at most the discordance (graded: its root); None where even that would be missed
+        more often.
 
     Raises:
         ChoiceError: as for `queries_needed`.
@@ -116,7 +119,8 @@ def detectable_difference(
     def gain(difference: float) -> float:
         return paired_power(difference, independent, discordance=discordance, alpha=alpha) - power
 
-    return None if gain(discordance) < 0 else _root(gain, 0.0, discordance)
+    most = math.sqrt(discordance) if graded else discordance
+    return None if gain(most) < 0 else _root(gain, 0.0, most)
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
