@@ -217,7 +217,7 @@ def run_queries(folder: Path, arrays: dict[str, Any], settings: dict[str, Any]) 
 
 
 def run_systems(folder: Path, arrays: dict[str, Any], settings: dict[str, Any]) -> dict[str, Report]:
-    """Runs from scores that give these hits: each query has one positive, and a negative ahead of it where it misses."""
+    """Runs from scores that give these hits: one positive a query, and a negative ahead of it where it misses."""
     reports = {}
     for name in ("A", "B"):
         hits = settings.pop(name)

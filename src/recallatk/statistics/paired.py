@@ -170,8 +170,8 @@ def _flip(sums: Values, resamples: int, seed: int) -> tuple[float, int, bool]:
     """The p-value of these sums of clusters if each could as well have the other sign; the flips; whether all."""
     from scipy.stats import permutation_test
 
-    if not len(sums):
-        return 1.0, 1, True
+    if len(sums) < 2:  # either way of one cluster is as far from 0
+        return 1.0, 2 ** len(sums), True
     exact = len(sums) <= math.log2(max(resamples, MOST_FLIPS))
     found = permutation_test(
         (sums,),
