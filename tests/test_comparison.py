@@ -592,6 +592,27 @@ def test_what_is_tested_may_stand_before_the_runs(runs, flags):
     assert "recall@5 +0.2522" in before.out.splitlines()[1]
 
 
+def test_what_is_not_given_of_the_intervals_is_as_in_the_first_run(tmp_path):
+    labels = [f"label {row}" for row in range(8)]
+    query = SampleSet(labels, ids=list("abcdefgh"), groups={"place": list("wwxxyyzz")})
+    gallery = SampleSet([*labels, "z"], ids=list("ABCDEFGHZ"))
+    for name, way, rule in (("a", 2.0, IntervalRule("wilson", "place", 0.8)), ("b", 0.5, IntervalRule())):
+        scores = np.hstack([np.eye(8), np.full((8, 1), way)])
+        scores[0, -1] = 0.5
+        save_run(evaluate_scores(scores, query, gallery, protocol=FEW, intervals=rule), tmp_path / name)
+    plain, level, label = (
+        recallatk("compare", tmp_path / "a", tmp_path / "b", *flags).out
+        for flags in ([], ["--confidence", "0.9"], ["--cluster", "label"])
+    )
+    assert "(80 %, cluster-robust t over 4 values of place" in plain
+    assert "(90 %, cluster-robust t over 4 values of place" in level
+    assert "sign flips of queries" in label
+    assert "80 % interval" in label
+    # Of one share there may be such an interval, of a difference not.
+    with pytest.raises(ChoiceError, match="not for a difference"):
+        compare({"a": embedded(1), "b": embedded(2)}, intervals=IntervalRule("wilson"))
+
+
 def test_runs_have_telling_names(runs, tmp_path):
     for place in ("x/run", "y/run"):
         save_run(load_report(runs / "hog"), tmp_path / place)
@@ -614,7 +635,7 @@ def test_runs_have_telling_names(runs, tmp_path):
         (2, ["hog", "lite0", "-k", "0"], "needs a cutoff k of at least 1"),
         (2, ["hog", "lite0", "-k", "3"], "hog has no recall@3; metrics that all runs have: recall@1"),
         (2, ["hog", "lite0", "-m", "precision"], "needs a cutoff"),
-        (2, ["hog", "lite0", "--ci", "wilson"], "not for a difference"),
+        (2, ["hog", "lite0", "--ci", "wilson"], "wilson"),
         (2, ["hog", "lite0", "--cluster", "place"], "is no column"),
         (2, ["hog", "lite0", "--name", "a"], "1 of 2 runs"),
         (2, ["hog", "lite0", "--name", "a", "--name", "a"], "a name of its own"),

@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations`: the command line is made from these annotations.
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from recallatk.cli.flags import NO_INTERVALS, OUTPUT_GROUP, Intervals, Many
+from recallatk.cli.flags import INTERVALS_GROUP, OUTPUT_GROUP, Many
 from recallatk.types import ChoiceError, RecallatkError
 
 Form = Literal["text", "markdown", "latex", "csv", "json"]
@@ -23,6 +24,31 @@ SUFFIXES: dict[str, Form] = {
 RECORD = "record.json"
 
 
+@Parameter(name="*", group=INTERVALS_GROUP)
+@dataclasses.dataclass(frozen=True)
+class DifferenceIntervals:
+    """How the interval of a difference is made; what is not given is as in the first run.
+
+    Attributes:
+        ci: the interval of a difference: cluster-t (robust to queries of one label that are alike), cluster-bootstrap,
+            or none.
+        cluster: what queries that are tested together share: label, or a column of the queries; by default as in the
+            first run.
+        confidence: of the interval, in 0..1; 1 minus it is the level of the verdict. By default as in the first run.
+    """
+
+    ci: Literal["cluster-t", "cluster-bootstrap", "none"] | None = None
+    cluster: str | None = None
+    confidence: float | None = None
+
+    def given(self) -> dict[str, Any]:
+        """The fields that were given."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+
+
+AS_IN_THE_FIRST_RUN = DifferenceIntervals()
+
+
 def compare(
     *runs: Path,
     metric: str | None = None,
@@ -31,7 +57,7 @@ def compare(
     name: Many = (),
     resamples: int = 9_999,
     seed: int = 0,
-    intervals: Intervals = NO_INTERVALS,
+    intervals: DifferenceIntervals = AS_IN_THE_FIRST_RUN,
     format: Annotated[Form | None, Parameter(group=OUTPUT_GROUP)] = None,  # noqa: A002 - the flag's name
     json: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
     all_: Annotated[bool, Parameter(name="--all", group=OUTPUT_GROUP)] = False,
@@ -57,6 +83,7 @@ def compare(
         output: write to this file instead of standard output.
         overwrite: write over that file.
     """
+    from recallatk.comparison import choose_rule
     from recallatk.comparison import compare as compare_reports
     from recallatk.run import load_report
 
@@ -72,11 +99,12 @@ def compare(
         raise ChoiceError(f"--resamples {resamples}: at least 1 is needed; 9999 is usual")
     if seed < 0:
         raise ChoiceError(f"--seed {seed}: give a whole number from 0 on")
+    reports = {one: load_report(_folder(run)) for one, run in zip(names, runs, strict=True)}
     found = compare_reports(
-        {one: load_report(_folder(run)) for one, run in zip(names, runs, strict=True)},
+        reports,
         metric=tested,
         force=force,
-        intervals=None if intervals is NO_INTERVALS else intervals,
+        intervals=dataclasses.replace(choose_rule(reports[names[0]]), **intervals.given()),
         resamples=resamples,
         seed=seed,
     )

@@ -9,7 +9,7 @@ from recallatk.comparison.comparing import (
     System,
     compare,
 )
-from recallatk.comparison.pairing import Alignment, Dropped, Pairing, align, pair
+from recallatk.comparison.pairing import Alignment, Dropped, Pairing, align, choose_rule, pair
 from recallatk.comparison.verdict import p_value, signed
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Pairing",
     "System",
     "align",
+    "choose_rule",
     "compare",
     "p_value",
     "pair",

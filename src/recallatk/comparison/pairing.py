@@ -302,7 +302,7 @@ def choose_metric(aligned: Alignment, metric: str | None) -> str:
     return metric
 
 
-def choose_rule(baseline: Report, intervals: IntervalRule | None) -> IntervalRule:
+def choose_rule(baseline: Report, intervals: IntervalRule | None = None) -> IntervalRule:
     """The rule that was asked for; else clusters and confidence as in the baseline's own intervals.
 
     An interval of one share (wilson, clopper-pearson) is none of a difference; then the default method stands in.
