@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recallatk.comparison import Comparison, compare
     from recallatk.datasets import load_dataset, load_qrels, load_ranked_lists
     from recallatk.embeddings import load_embeddings, save_embeddings
     from recallatk.encoders import load_encoder
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Comparison",
     "Condition",
     "Dataset",
     "EmbeddingSet",
@@ -59,6 +61,7 @@ __all__ = [
     "Report",
     "SampleSet",
     "check_gate",
+    "compare",
     "encode",
     "encode_all",
     "encode_dataset",
@@ -84,6 +87,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "comparison": ("Comparison", "compare"),
     "datasets": ("load_dataset", "load_qrels", "load_ranked_lists"),
     "embeddings": ("load_embeddings", "save_embeddings"),
     "encoders": ("load_encoder",),

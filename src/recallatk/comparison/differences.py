@@ -51,7 +51,7 @@ def find_differences(
     rules = [part.rpartition("-")[0] for part in (parts["rel"], other["rel"])]
     if rules[0] != rules[1]:
         yield f"relevance: {rules[0]} in {first}, {rules[1]} in {second}"
-    elif "lab" not in differing and "rel" in differing and not by_row:
+    elif "rel" in differing and not differing & {"lab", "self", "ign"} and not by_row:  # else it follows from those
         yield f"{_what_relevance_used(runs[first][0].protocol)} differ (rel:{parts['rel']}, rel:{other['rel']})"
     if "lab" in differing or by_row:
         found = _other_label(first, second, runs, common)

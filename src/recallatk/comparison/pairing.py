@@ -62,6 +62,7 @@ class Alignment:
         differences: what differs and should not, in words; empty unless forced.
         notes: what differs and does not matter, in words.
         dropped: the queries that were left aside; none unless forced.
+        by_row: queries were paired by row, as they have no ids.
     """
 
     reports: Mapping[str, Report]
@@ -72,6 +73,7 @@ class Alignment:
     differences: tuple[str, ...]
     notes: tuple[str, ...]
     dropped: Dropped
+    by_row: bool
 
     def column(self, name: str, column: str) -> Any:
         """A column of the queries of one run, for the common queries."""
@@ -119,8 +121,6 @@ class Alignment:
             raise ChoiceError(
                 f"cluster={rule.cluster!r} is no column of the queries of {name}; its columns are: {', '.join(known)}"
             )
-        if average == "micro" and not rule.clustered and rule.ci != "none":
-            values = [""] * len(self.ids)  # an interval that takes every query on its own
         return cluster_queries([value or "" for value in values], column=rule.cluster, average=average)
 
 
@@ -273,6 +273,7 @@ def align(reports: Mapping[str, Report], *, force: bool = False) -> Alignment:
         tuple(dict.fromkeys(differences)),
         tuple(dict.fromkeys(line for name in names[1:] for line in find_notes(names[0], name, named))),
         dropped,
+        by_row,
     )
 
 
@@ -301,11 +302,17 @@ def choose_metric(aligned: Alignment, metric: str | None) -> str:
     return metric
 
 
-def choose_rule(baseline: Report, intervals: IntervalRule | None) -> IntervalRule:
-    """The rule that was asked for, or that of the baseline's own intervals; the default where it has none."""
+def choose_rule(baseline: Report, intervals: IntervalRule | None = None) -> IntervalRule:
+    """The rule that was asked for; else clusters and confidence as in the baseline's own intervals.
+
+    An interval of one share (wilson, clopper-pearson) is none of a difference; then the default method stands in.
+    """
+    own = baseline.intervals
     if intervals is not None:
         return intervals
-    return IntervalRule() if baseline.intervals.ci == "none" else baseline.intervals
+    if own.ci == "none":
+        return IntervalRule()
+    return own if own.clustered else IntervalRule(cluster=own.cluster, confidence=own.confidence)
 
 
 def is_hit(metric: str) -> bool:
