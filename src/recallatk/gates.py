@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from recallatk.comparison import Pairing, pair
+from recallatk.comparison.verdict import p_value
 from recallatk.report import Report, Value
 from recallatk.statistics import Interval, PairedTest, paired_test
 from recallatk.types import ChoiceError, IntervalRule
@@ -150,19 +151,20 @@ def _drop(
 ) -> Condition:
     most = parse_limit(limit, f"--max-drop {name}={limit}")
     pairing = pair(base, report, metric=metric, intervals=intervals, names=(name, "the run"))
-    rule = pairing.rule if pairing.rule.clustered else dataclasses.replace(pairing.rule, ci="cluster-t")
+    rule = pairing.rule
     test = paired_test(
         pairing.first, pairing.second, pairing.clusters, rule=rule, movable=pairing.movable, hits=pairing.hits
     )
     before, now = (run.values_by_metric[pairing.metric] for run in (base, report))
     drop = _exact_drop(pairing, before, now, macro=report.protocol.average == "macro")
     short = drop - most
-    shown = test.difference < 0 and test.p_value <= 1 - rule.confidence
+    alpha = round(1 - rule.confidence, 12)
+    shown = test.difference < 0 and test.p_value <= alpha
     passed = short <= 0 or (significant_only and not shown)
-    line = _drop_line(name, pairing.metric, before.value, now.value, drop, most, test)
+    line = _drop_line(name, pairing.metric, before.value, now.value, drop, most, test, alpha)
     if drop > 0:
         line += "; " + ("the paired test shows a drop" if shown else "within noise: the paired test shows no drop")
-        if not shown and test.smallest_p > 1 - rule.confidence:
+        if not shown and test.smallest_p > alpha:
             line += f" (so few {_clusters(rule)} differ that it never could)"
         if short > 0 and passed:
             line += ", and --significant-only lets that pass"
@@ -183,7 +185,7 @@ def _drop(
 
 
 def _drop_line(
-    name: str, metric: str, before: float, now: float, drop: Fraction, most: Fraction, test: PairedTest
+    name: str, metric: str, before: float, now: float, drop: Fraction, most: Fraction, test: PairedTest, alpha: float
 ) -> str:
     way = "lost" if drop > 0 else "gained"
     line = f"{metric} is {now:.6f}, " + (
@@ -193,7 +195,7 @@ def _drop_line(
         line += f", {float(drop - most):.6f} more than the {_share(most)} allowed"
     elif drop > 0:
         line += f", exactly the {_share(most)} allowed" if drop == most else f"; {_share(most)} is allowed"
-    line += f"; p = {test.p_value:.2g}" if test.p_value >= 1e-4 else "; p < 0.0001"
+    line += f"; p = {p_value(test.p_value, alpha)}"
     return line + (f", {_ends(test.interval)} of the change" if test.interval is not None else "")
 
 

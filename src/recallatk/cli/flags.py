@@ -234,7 +234,7 @@ NO_INTERVALS = IntervalRule()
 # Flags of several values: numbers may follow each other, and the first label may be anything, such as -1.
 SEVERAL = {"--ks": r"-?[\d.,]+", "--junk-labels": r"-?\d+", "--distractor-labels": r"-?\d+"}
 # Commands that are given the folders of runs.
-ON_RUNS = {"compare"}
+ON_RUNS = {"compare", "gate", "history", "plan"}
 # Suffixes of embeddings that no manifest has.
 EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors", ".h5", ".hdf5"}
 # Flags that no value follows.

@@ -2,14 +2,14 @@
 
 # No `from __future__ import annotations`: the command line is made from these annotations.
 
+import dataclasses
 import json as json_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from recallatk.cli.flags import INTERVALS_GROUP, OUTPUT_GROUP
-from recallatk.cli.history import choose_intervals
 
 
 def plan(
@@ -41,10 +41,13 @@ def plan(
         confidence: 1 less the level of the test; 0.95 is the level 0.05.
         json: print everything as JSON.
     """
+    from recallatk.comparison import choose_rule
     from recallatk.planning import plan as make_plan
     from recallatk.run import load_report
 
     report = load_report(run)
+    asked = {"cluster": cluster, "confidence": confidence}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     found = make_plan(
         report,
         None if against is None else load_report(against),
@@ -52,6 +55,6 @@ def plan(
         differences=difference,
         discordance=discordance,
         power=power,
-        intervals=choose_intervals({"run": report}, None, cluster, confidence),
+        intervals=dataclasses.replace(choose_rule(report), **given) if given else None,
     )
     print(json_module.dumps(found.record(), indent=2, ensure_ascii=False) if json else found.text())

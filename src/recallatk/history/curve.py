@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -137,6 +138,10 @@ class History:
         """Everything, as JSON values."""
         return {"schema": "recallatk.history/1", **dataclasses.asdict(self), "best": self.best.name}
 
+    def to_json(self) -> str:
+        """The record as strict JSON, indented for people."""
+        return json.dumps(self.record(), indent=2, ensure_ascii=False, allow_nan=False)
+
 
 def track(
     runs: Mapping[str, Report | Exception],
@@ -258,7 +263,7 @@ class _Curve:
         self.best = max(self.names, key=self.values.__getitem__)
         self._tests: dict[tuple[str, str], PairedTest] = {}
         # Of a difference there is no Wilson interval; where every query stands on its own, so do the clusters.
-        self._paired = rule if rule.clustered else dataclasses.replace(rule, ci="cluster-t")
+        self._paired = dataclasses.replace(rule, ci="cluster-t") if rule.ci in ("wilson", "clopper-pearson") else rule
 
     def _value(self, name: str, report: Report) -> float:
         """The value that the report has, or that of the common queries where some were left aside."""

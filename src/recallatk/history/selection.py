@@ -31,7 +31,7 @@ class Selection:
 
     def lines(self, *, percent: bool = False) -> list[str]:
         """The bias in words."""
-        size = "how much that is here is not known, as no two runs in succession differ"
+        size = "how much that is here is not known (no two runs in succession differ, or there are no intervals)"
         if self.bias is not None and self.standard_error is not None:
             one, all_ = (f"{100 * x:.2f}" if percent else f"{x:.4f}" for x in (self.standard_error, self.bias))
             size = f"one is about {one} here, from what differs between runs in succession, so that is {all_}"

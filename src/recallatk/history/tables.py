@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from recallatk.comparison.verdict import p_value
 from recallatk.history.order import BY_NAME
 from recallatk.statistics import describe_rule
 from recallatk.wording import counted, one_line
@@ -71,7 +73,8 @@ def as_table(history: History, form: TableFormat, *, percent: bool = False) -> s
     if form == "github":
         rows = [[cell.replace("\\", "\\\\").replace("|", "\\|") for cell in row] for row in rows]
     table: str = tabulate(rows, header, tablefmt=form, disable_numparse=True, preserve_whitespace=True)
-    return table
+    # What begins a line after the end of a row is an option of LaTeX's line break.
+    return re.sub(r"(?m)^(\s*)([\[*])", r"\1{}\2", table) if form == "latex" else table
 
 
 def as_csv(history: History) -> str:
@@ -118,7 +121,7 @@ def _row(step: Step, *, percent: bool) -> list[str]:
 def _change(change: Change | None, *, percent: bool) -> str:
     if change is None:
         return ""
-    return f"{_signed(change.test.difference, percent=percent)} (p {p_text(change.p_holm)})"
+    return f"{_signed(change.test.difference, percent=percent)} (p {p_value(change.p_holm, _alpha(change.test))})"
 
 
 def _summary(history: History, *, percent: bool) -> list[str]:
@@ -149,12 +152,13 @@ def _said(change: Change, other: str, percent: bool) -> str:
     if not test.wins and not test.losses:
         return f", the same as {other} for every query"
     way = f"{_signed(abs(test.difference), percent=percent)[1:]} {'above' if test.difference > 0 else 'below'}"
-    sure = f"p {p_text(test.p_value)}, {p_text(change.p_holm)} after Holm"
+    alpha = _alpha(test)
+    sure = f"p {p_value(test.p_value, alpha)}, {p_value(change.p_holm, alpha)} after Holm"
     if test.interval is not None:
         ends = " to ".join(_signed(end, percent=percent) for end in (test.interval.low, test.interval.high))
         sure = f"{100 * test.interval.confidence:g} % interval {ends}; {sure}"
     text = f", {'level with' if test.difference == 0 else way} {other} ({sure})"
-    return text if change.p_holm <= _alpha(test) else f"{text}: no difference shown"
+    return text if change.p_holm <= alpha else f"{text}: no difference shown"
 
 
 def _alpha(test: PairedTest) -> float:
@@ -175,10 +179,11 @@ def _how_to_read(history: History) -> list[str]:
     )
     differ = max(test.clusters_with_difference for test in tests)
     least = min(1.0, each * min(test.smallest_p for test in tests))
-    if least > _alpha(tests[0]):
+    alpha = _alpha(tests[0])
+    if least > alpha:
         lines.append(
-            f"at most {differ} {_clusters(history)} differ between two runs: no p below {p_text(least)} after Holm is "
-            "possible, so these queries cannot show a difference"
+            f"at most {differ} {_clusters(history)} differ between two runs: no p below {p_value(least, alpha)} after "
+            "Holm is possible, so these queries cannot show a difference"
         )
     lines.append("all this is about other queries of this kind, not about other training runs")
     return lines
@@ -192,17 +197,6 @@ def _clusters(history: History) -> str:
 
 def _named(step: Step) -> str:
     return one_line(step.name if step.step == step.name else f"step {step.step}")
-
-
-def p_text(p: float) -> str:
-    """A p-value to read: two digits that count, never 0.
-
-    >>> p_text(0.0123), p_text(0.00002), p_text(1.0)
-    ('0.012', '< 0.0001', '1')
-    """
-    if p < 1e-4:
-        return "< 0.0001"
-    return f"{p:.2g}" if p < 0.995 else "1"
 
 
 def _short(value: float, *, percent: bool) -> str:

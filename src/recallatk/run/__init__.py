@@ -14,12 +14,13 @@ from recallatk.run.environment import describe_environment
 from recallatk.run.folder import check_run_folder, load_report, read_protocol, read_record, save_failure, save_run
 from recallatk.run.recipe import evaluate
 from recallatk.run.scores import score_lists, score_matrix
-from recallatk.run.series import load_runs
+from recallatk.run.series import distinct_names, load_runs
 
 __all__ = [
     "EncodedDataset",
     "check_run_folder",
     "describe_environment",
+    "distinct_names",
     "embedding_files",
     "encode_dataset",
     "evaluate",

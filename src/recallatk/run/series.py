@@ -30,7 +30,7 @@ def load_runs(places: Sequence[str | os.PathLike[str]]) -> dict[str, Report | Re
     for row, folder in enumerate(resolved):
         if folder in resolved[:row]:
             raise RecallatkError(f"{folders[row]}: this run is named twice; name each run once")
-    return {name: _load(folder) for name, folder in zip(_distinct_names(resolved), folders, strict=True)}
+    return {name: _load(folder) for name, folder in zip(distinct_names(folders), folders, strict=True)}
 
 
 def _runs_in(place: Path) -> list[Path]:
@@ -59,15 +59,21 @@ def _load(folder: Path) -> Report | RecallatkError:
         return RecallatkError(f"cannot be read: {error}")
 
 
-def _distinct_names(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of paths that differ.
+def distinct_names(folders: Sequence[Path]) -> list[str]:
+    """The shortest ends of paths that tell folders apart; one folder named twice gets a number.
 
-    >>> _distinct_names([Path("/a/old/run"), Path("/a/new/run")])
-    ['old/run', 'new/run']
+    >>> distinct_names([Path("/a/base/run"), Path("/a/new/run"), Path("/a/new/run")])
+    ['base/run', 'new/run', 'new/run (2)']
     """
-    names: list[str] = []
-    for length in range(1, max(len(folder.parts) for folder in folders) + 1):
-        names = [shown("/".join(folder.parts[-length:])) for folder in folders]
-        if len(set(names)) == len(names):
-            break
-    return names
+    parts = [Path(os.path.abspath(folder)).parts for folder in folders]  # noqa: PTH100 - links keep their names
+    names = []
+    for own in parts:
+        others = [other for other in parts if other != own]
+        length = 1
+        while length < len(own) and any(other[-length:] == own[-length:] for other in others):
+            length += 1
+        names.append(shown("/".join(own[-length:])))
+    return [
+        name if name not in names[:place] else f"{name} ({names[: place + 1].count(name)})"
+        for place, name in enumerate(names)
+    ]
