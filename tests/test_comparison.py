@@ -8,6 +8,7 @@ import io
 import json
 import math
 import re
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -398,7 +399,7 @@ def test_k_and_what_one_run_does_not_know_are_notes():
     with_bytes = dataclasses.replace(
         first, signature=dataclasses.replace(first.signature, parts={**first.signature.parts, "img": "0123456789ab"})
     )
-    assert "hash of the image bytes: known of a only" in compare({"a": with_bytes, "b": first}).notes
+    assert "image bytes: known of a only" in compare({"a": with_bytes, "b": first}).notes
     assert "recall at no k in common (base has k=1,5, new has k=2)" in refused(first, embedded(2, ks=(2,)))
     assert "base has no map; metrics that all runs have: recall@1" in refused(first, second, metric="map")
 
@@ -425,6 +426,31 @@ def test_a_run_without_a_column_says_so():
         report, queries={name: column for name, column in report.queries.items() if name != "negatives_tied"}
     )
     assert "new: its queries have no column 'negatives_tied'; repeat the run" in refused(report, less)
+
+
+def test_one_name_in_two_forms_of_unicode_is_one_query():
+    rows, labels = np.eye(4)[[0, 0, 1, 1]], ["a", "a", "b", "b"]
+    first, second = (
+        evaluate_embeddings(EmbeddingSet(rows, labels, ids=[*"pqr", unicodedata.normalize(form, "\xe9")]), protocol=FEW)
+        for form in ("NFC", "NFD")
+    )
+    assert first.queries["id"] != second.queries["id"]
+    assert len(compare({"a": first, "b": second}).ids) == 4
+
+
+def test_misses_of_queries_without_a_positive_are_compared_too():
+    labels = ["a", "a", "b", "b", "alone"]
+    ids = list("pqrst")
+    runs = {
+        name: evaluate_embeddings(
+            EmbeddingSet(np.eye(5)[rows], labels, ids=ids), protocol=EvalProtocol(ks=(1,), no_positive="miss")
+        )
+        for name, rows in (("a", [0, 0, 1, 1, 2]), ("b", [0, 1, 0, 1, 2]))
+    }
+    comparison = compare(runs)
+    assert len(comparison.ids) == 5
+    assert comparison.contrasts[0].test.ties == 1
+    assert comparison.systems[0].values["recall@1"].value == runs["a"]["recall@1"] == 0.8
 
 
 def test_one_run_is_no_comparison():

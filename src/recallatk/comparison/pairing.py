@@ -7,7 +7,8 @@ nothing. Where ids were made up (row numbers) nothing says that two rows are one
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -222,7 +223,7 @@ def align(reports: Mapping[str, Report], *, force: bool = False) -> Alignment:
         raise ChoiceError("a comparison takes at least two runs; name another one")
     names = list(reports)
     baseline = reports[names[0]]
-    columns = {name: _column(name, report, "id") for name, report in reports.items()}
+    columns = {name: _composed(_column(name, report, "id")) for name, report in reports.items()}
     by_row = any(has_made_up_ids(report) for report in reports.values())
     if by_row:
         _check_row_numbers(reports, force=force)
@@ -352,6 +353,12 @@ def _check_row_numbers(reports: Mapping[str, Report], *, force: bool) -> None:
                 "the same with force=True (--force)"
             )
         )
+
+
+def _composed(ids: Sequence[str]) -> Sequence[str]:
+    """Ids as the signature takes them: in Unicode's composed form, where that keeps them apart."""
+    composed = [unicodedata.normalize("NFC", one) for one in ids]
+    return composed if len(set(composed)) == len(set(ids)) else ids
 
 
 def _evaluated(name: str, report: Report) -> Flags:

@@ -21,7 +21,7 @@ def verdict(comparison: Comparison) -> list[str]:
             f"forced: about the {counted(len(comparison.ids), 'query', 'queries')} that all runs have in common; "
             "what else differs is listed below and may be the reason"
         )
-    elif comparison.by_row:
+    if comparison.by_row:
         lines.append("forced: there are no ids; this holds if the rows of all runs are the same queries in one order")
     return lines
 
