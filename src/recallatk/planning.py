@@ -108,7 +108,8 @@ class Plan:
         return [
             f"{self.metric} is {self.value:.4f} on {counted(self.n, 'query', 'queries')} "
             f"of {self._clusters(self.clusters)} ({self.queries_per_cluster:.1f} queries each)",
-            f"a difference counts as seen at p <= {self.alpha:g} with a chance of {100 * self.power:g} %",
+            f"a difference is seen if p <= {self.alpha:g}; one that is there shall be seen {100 * self.power:g} times "
+            "of 100",
         ]
 
     def _now(self) -> list[str]:

@@ -46,7 +46,7 @@ def history(
     from recallatk.comparison import choose_rule
     from recallatk.history import track
     from recallatk.history.plot import check_plot, plot_history
-    from recallatk.history.tables import without_blocks
+    from recallatk.history.tables import missing_lines, without_blocks
     from recallatk.report import Report
     from recallatk.run import load_runs
 
@@ -75,7 +75,7 @@ def history(
         tell([f"wrote {plot}"])
     if format not in ("text", "json", "csv"):
         tell([f"{step.name}: {step.error}" for step in found.failed])
-        tell([f"no run for step {gap}" for gap in found.missing])
+        tell(missing_lines(found))
 
 
 def _has_blocks() -> bool:

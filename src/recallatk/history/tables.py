@@ -51,7 +51,7 @@ def as_text(history: History, *, percent: bool = False) -> str:
         "history": _summary(history, percent=percent),
         "runs": as_table(history, "simple", percent=percent).splitlines(),
         "failed": [one_line(f"{step.step}: {step.error}") for step in history.failed],
-        "missing": [f"no run for step {gap}" for gap in history.missing],
+        "missing": missing_lines(history),
         "selection": [] if history.selection is None else history.selection.lines(percent=percent),
         "notes": [*_how_to_read(history), *map(one_line, history.notes)],
     }
@@ -163,6 +163,11 @@ def _said(change: Change, other: str, percent: bool) -> str:
 
 def _alpha(test: PairedTest) -> float:
     return 0.05 if test.interval is None else round(1 - test.interval.confidence, 12)
+
+
+def missing_lines(history: History) -> list[str]:
+    """The steps that a regular series would have, a line each."""
+    return [f"no run for step{'s' if ' ' in gap else ''} {gap}" for gap in history.missing]
 
 
 def _how_to_read(history: History) -> list[str]:
