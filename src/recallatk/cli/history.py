@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from recallatk.cli.compare import AS_IN_THE_FIRST_RUN, DifferenceIntervals, Form, check_file, write_result
 from recallatk.cli.flags import OUTPUT_GROUP
-from recallatk.cli.printing import tell
+from recallatk.cli.printing import progress, tell
 from recallatk.types import ChoiceError
 
 
@@ -44,7 +44,7 @@ def history(
         percent: values in 0..100 (csv and json have 0..1 always).
     """
     from recallatk.comparison import choose_rule
-    from recallatk.history import track
+    from recallatk.history import AGAINST, track
     from recallatk.history.plot import check_plot, plot_history
     from recallatk.history.tables import missing_lines, without_blocks
     from recallatk.report import Report
@@ -60,7 +60,9 @@ def history(
     first = next((run for run in loaded.values() if isinstance(run, Report)), None)
     given = intervals.given()
     rule = dataclasses.replace(choose_rule(first), **given) if first is not None and given else None
-    found = track(loaded, metric=metric, by=by, force=force, intervals=rule)
+    tests = len(AGAINST) * max(len(loaded) - 1, 1)
+    with progress("history", tests, quiet=len(loaded) < 2) as on_progress:
+        found = track(loaded, metric=metric, by=by, force=force, intervals=rule, on_progress=on_progress)
     if format == "json":
         written = found.to_json()
     elif format == "csv":

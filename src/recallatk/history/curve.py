@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from recallatk.comparison.pairing import Alignment, align, choose_metric, choose_rule, is_hit
@@ -150,6 +150,7 @@ def track(
     by: str | None = None,
     force: bool = False,
     intervals: IntervalRule | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> History:
     """Put runs of one evaluation in order and hold each against the first, the one before and the best.
 
@@ -162,6 +163,7 @@ def track(
         by: a regular expression that finds the step in the name of a run, or in its encoder.
         force: also put runs that differ in protocol or data in one curve, on the queries that all of them have.
         intervals: how intervals are made; default: as the first run made its own.
+        on_progress: called with the number of tests that are done and that there are.
 
     Raises:
         RecallatkError: no run has a value, or the runs are not comparable (and not forced).
@@ -185,7 +187,7 @@ def track(
     aligned = align(reports, force=force)
     chosen = choose_metric(aligned, metric)
     rule = choose_rule(next(iter(reports.values())), intervals)
-    curve = _Curve(aligned, chosen, rule)
+    curve = _Curve(aligned, chosen, rule, on_progress)
     changes: dict[str, dict[str, Change]] = {against: curve.changes(against) for against in AGAINST}
     made = {
         name: Step(
@@ -253,7 +255,13 @@ def _known(report: Report) -> dict[str, Any]:
 class _Curve:
     """The values of every run on the common queries, and tests between any two, each made once."""
 
-    def __init__(self, aligned: Alignment, metric: str, rule: IntervalRule) -> None:
+    def __init__(
+        self,
+        aligned: Alignment,
+        metric: str,
+        rule: IntervalRule,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
         self.metric, self.rule, self.names = metric, rule, list(aligned.reports)
         self.clusters = aligned.clusters(rule)
         self.hits = is_hit(metric)
@@ -261,6 +269,7 @@ class _Curve:
         self.movable = {name: aligned.movable(name, metric) for name in self.names}
         self.values = {name: self._value(name, report) for name, report in aligned.reports.items()}
         self.best = max(self.names, key=self.values.__getitem__)
+        self._done, self._on_progress = 0, on_progress
         self._tests: dict[tuple[str, str], PairedTest] = {}
         # Of a difference there is no Wilson interval; where every query stands on its own, so do the clusters.
         self._paired = dataclasses.replace(rule, ci="cluster-t") if rule.ci in ("wilson", "clopper-pearson") else rule
@@ -290,6 +299,7 @@ class _Curve:
         return others[AGAINST.index(against)]
 
     def _test(self, first: str, second: str) -> PairedTest:
+        self._done += 1
         if (first, second) not in self._tests:
             one, other = self.movable[first], self.movable[second]
             self._tests[first, second] = paired_test(
@@ -300,6 +310,8 @@ class _Curve:
                 movable=None if one is None or other is None else one | other,
                 hits=self.hits,
             )
+        if self._on_progress is not None:
+            self._on_progress(self._done, len(AGAINST) * (len(self.names) - 1))
         return self._tests[first, second]
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from recallatk.comparison.verdict import p_value
+from recallatk.comparison.verdict import p_value, signed
 from recallatk.history.order import BY_NAME
 from recallatk.statistics import describe_rule
 from recallatk.wording import counted, one_line
@@ -151,7 +151,7 @@ def _said(change: Change, other: str, percent: bool) -> str:
     test = change.test
     if not test.wins and not test.losses:
         return f", the same as {other} for every query"
-    way = f"{_signed(abs(test.difference), percent=percent)[1:]} {'above' if test.difference > 0 else 'below'}"
+    way = f"{_signed(abs(test.difference), percent=percent).lstrip('+')} {'above' if test.difference > 0 else 'below'}"
     alpha = _alpha(test)
     sure = f"p {p_value(test.p_value, alpha)}, {p_value(change.p_holm, alpha)} after Holm"
     if test.interval is not None:
@@ -209,4 +209,4 @@ def _short(value: float, *, percent: bool) -> str:
 
 
 def _signed(value: float, *, percent: bool) -> str:
-    return f"{100 * value:+.2f}" if percent else f"{value:+.4f}"
+    return f"{100 * value:+.2f}" if percent else signed(value)
