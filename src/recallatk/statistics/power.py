@@ -20,7 +20,7 @@ _CERTAIN = 30.0
 _ONE_SIDED = 5.0
 """Standard errors from which chance never shows the opposite; scipy gives NaN for so little."""
 _LARGE = 1e5
-"""From so many queries on t is normal to seven digits, and the noncentral t loses its own."""
+"""From so many queries on t is normal to five digits, and the noncentral t loses its own."""
 
 
 def paired_power(difference: float, n: float, *, discordance: float, alpha: float = ALPHA) -> float:
@@ -91,8 +91,7 @@ def detectable_difference(
     design_effect: float = 1.0,
     power: float = POWER,
     alpha: float = ALPHA,
-    graded: bool = False,
-) -> float | None:
+) -> float:
     """The least difference that n queries show with this power.
 
     Args:
@@ -101,11 +100,9 @@ def detectable_difference(
         design_effect: as for `queries_needed`.
         power: as for `queries_needed`.
         alpha: as for `queries_needed`.
-        graded: the differences are of a graded metric, and `discordance` is their mean square.
 
     Returns:
-        A difference of two means, at most the discordance (graded: its root); None where even that would be missed
-        more often.
+        A difference of two means. Of hits it is at most the discordance, so a larger one cannot be seen at all.
 
     Raises:
         ChoiceError: as for `queries_needed`.
@@ -119,8 +116,7 @@ def detectable_difference(
     def gain(difference: float) -> float:
         return paired_power(difference, independent, discordance=discordance, alpha=alpha) - power
 
-    most = math.sqrt(discordance) if graded else discordance
-    return None if gain(most) < 0 else _root(gain, 0.0, most)
+    return _root(gain, 0.0, math.sqrt(discordance))
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
