@@ -341,7 +341,7 @@ def _labels(aligned: Alignment, values: Values) -> tuple[ComparedLabel, ...]:
     by_label = cluster_queries(labels, average="macro")
     means = np.stack([by_label.sums(system) for system in values])
     found = [
-        ComparedLabel(str(name), n, tuple(column))
+        ComparedLabel(str(name[0]), n, tuple(column))
         for name, n, column in zip(by_label.names, by_label.sizes.tolist(), means.T.tolist(), strict=True)
     ]
     return tuple(sorted(found, key=lambda one: (round(one.values[1] - one.values[0], 12), one.label)))

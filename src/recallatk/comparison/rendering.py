@@ -177,7 +177,13 @@ def _rule(comparison: Comparison) -> list[str]:
         return average
     odd = sorted({f"{interval.method}: {interval.reason}" for interval in known if interval.reason})
     beside = f" (some by {'; '.join(odd)})" if odd else ""
-    return [f"intervals: {describe_rule(comparison.intervals, known[0].clusters)}{beside}", *average]
+    doubts = [
+        f"{system.name}, {metric}: {value.interval.caveat}"
+        for system in comparison.systems
+        for metric, value in system.values.items()
+        if value.interval is not None and value.interval.caveat
+    ]
+    return [f"intervals: {describe_rule(comparison.intervals, known[0].clusters)}{beside}", *doubts, *average]
 
 
 def _tested(comparison: Comparison, contrast: Contrast | None) -> Row:

@@ -38,19 +38,26 @@ def _verdict_on(comparison: Comparison, contrast: Contrast) -> list[str]:
         word = "better" if test.difference > 0 else "worse"
         return [f"{name} is {word} than {baseline}: {found}", *_disagreement(comparison, contrast)]
     if smallest_holm(comparison, contrast) > alpha:
-        things = clusters_of(comparison, contrast, test.clusters_with_difference)
-        if not test.clusters_with_difference:
-            why = f"wins and losses cancel within every {_noun(comparison)[0]}"
-            return [f"no difference between {name} and {baseline} can be shown: {found}; {why}"]
-        have = "has" if test.clusters_with_difference == 1 else "have"
-        least = p_value(smallest_holm(comparison, contrast), alpha)
-        why = f"only {things} {have} a difference, and so few can never give a p below {least}, whatever they say"
-        return [f"no difference between {name} and {baseline} can be shown: {found}", why]
+        return [
+            f"no difference between {name} and {baseline} can be shown: {found}",
+            _what_is_too_few(comparison, contrast),
+        ]
     lines = [
         f"no difference between {name} and {baseline} is shown: {found}",
         f"that does not show that they are equal: {_what_is_missed(test.minimum_detectable_effect)}",
     ]
     return [*lines, *_disagreement(comparison, contrast)]
+
+
+def _what_is_too_few(comparison: Comparison, contrast: Contrast) -> str:
+    test, m = contrast.test, contrast.test.clusters_with_difference
+    if not m:
+        return f"wins and losses cancel within every {_noun(comparison)[0]}"
+    least = p_value(smallest_holm(comparison, contrast), comparison.alpha)
+    if not test.exact:
+        return f"a sample of {counted(test.flips, 'flip')} can give no p below {least}: raise resamples (--resamples)"
+    have = "has" if m == 1 else "have"
+    return f"only {clusters_of(comparison, contrast, m)} {have} a difference, and so few can give no p below {least}"
 
 
 def _what_is_missed(least_seen: float | None) -> str:
@@ -111,9 +118,11 @@ def test_lines(comparison: Comparison, contrast: Contrast) -> list[str]:
 
 
 def smallest_holm(comparison: Comparison, contrast: Contrast) -> float:
-    """The least p that so many clusters with a difference can give, with Holm's factor of the first place."""
-    others = sum(other.test.p_value >= contrast.test.p_value for other in comparison.contrasts)
-    return min(1.0, contrast.test.smallest_p * others)
+    """The least p that so many clusters with a difference, or so many flips, can give, times Holm's factor."""
+    test = contrast.test
+    others = sum(other.test.p_value >= test.p_value for other in comparison.contrasts)
+    least = test.smallest_p if test.exact else max(test.smallest_p, 2 / (test.flips + 1))
+    return min(1.0, least * others)
 
 
 def clusters_of(comparison: Comparison, contrast: Contrast, n: int) -> str:
@@ -175,7 +184,7 @@ def _p(comparison: Comparison, contrast: Contrast) -> str:
 
 
 def _share(comparison: Comparison) -> str:
-    return f"{100 * comparison.intervals.confidence:g} %"
+    return f"{100 * comparison.intervals.confidence:.10g} %"
 
 
 def p_value(p: float, alpha: float) -> str:
