@@ -133,6 +133,8 @@ def test_all_hit_and_all_miss(share: int) -> None:
 def test_a_run_on_other_data_is_an_error_and_no_pass() -> None:
     with pytest.raises(RecallatkError, match="base and the run are not comparable"):
         check_gate(report([1] * 60), max_drop=[("base", report([0] * 50, LABELS[:50]), 1)])
+    with pytest.raises(RecallatkError, match=r"evaluate them alike$"):  # there is no --force here
+        check_gate(report([1] * 60), max_drop=[("base", report([0] * 50, LABELS[:50]), 1)])
     with pytest.raises(RecallatkError, match="ties"):
         check_gate(report([1] * 60), max_drop=[("base", report([0] * 60, ties="optimistic"), 1)])
 

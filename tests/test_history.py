@@ -333,6 +333,15 @@ def test_forced_runs_with_other_queries_are_compared_on_the_common_ones() -> Non
     assert any("10 queries only in a" in note for note in history.notes)
 
 
+def test_runs_without_ids_are_paired_by_row_only_when_forced() -> None:
+    labels = list("aabbcc")
+    rows = [np.random.default_rng(seed).standard_normal((6, 3)) for seed in (0, 1)]
+    made = {f"epoch_{n}": evaluate_embeddings(EmbeddingSet(row, labels)) for n, row in enumerate(rows)}
+    with pytest.raises(RecallatkError, match="have no ids"):
+        track(made)
+    assert track(made, force=True).notes[0].startswith("forced: there are no ids")
+
+
 def test_other_protocols_and_metrics() -> None:
     macro = track({f"e{n}": report(hits(0.5, n), average="macro") for n in (1, 2)}, metric="recall@2")
     assert macro.metric == "recall@2"

@@ -150,7 +150,7 @@ def _drop(
     intervals: IntervalRule | None,
 ) -> Condition:
     most = parse_limit(limit, f"--max-drop {name}={limit}")
-    pairing = pair(base, report, metric=metric, intervals=intervals, names=(name, "the run"))
+    pairing = pair(base, report, metric=metric, intervals=intervals, names=(name, "the run"), forcible=False)
     rule = pairing.rule
     test = paired_test(
         pairing.first, pairing.second, pairing.clusters, rule=rule, movable=pairing.movable, hits=pairing.hits

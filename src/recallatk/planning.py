@@ -198,7 +198,8 @@ def plan(
     effect = value_effect
     shares: tuple[float, ...] = ASSUMED
     if against is not None:
-        pairing = pair(report, against, metric=metric, intervals=dataclasses.replace(rule, ci="cluster-t"))
+        rule_of_both = dataclasses.replace(rule, ci="cluster-t")
+        pairing = pair(report, against, metric=metric, intervals=rule_of_both, forcible=False)
         test = paired_test(pairing.first, pairing.second, pairing.clusters, rule=pairing.rule, movable=pairing.movable)
         if not test.wins and not test.losses:
             raise RecallatkError(

@@ -14,7 +14,7 @@ from recallatk.history.selection import Selection, select
 from recallatk.report import Report, Value
 from recallatk.statistics import Interval, PairedTest, adjust_holm, interval_of_mean, paired_test
 from recallatk.types import IntervalRule, RecallatkError
-from recallatk.wording import one_line
+from recallatk.wording import counted, one_line
 
 Against: TypeAlias = Literal["first", "previous", "best"]
 AGAINST: tuple[Against, ...] = ("first", "previous", "best")
@@ -209,7 +209,11 @@ def track(
         if change.test.interval is not None and change.test.interval.standard_error is not None
     ]
     notes = (*aligned.differences, *aligned.dropped.lines(), *aligned.notes)
-    forced = (f"forced into one curve, on {len(aligned.ids)} common queries",) if aligned.differences else ()
+    forced = []
+    if aligned.differences or aligned.dropped.lines():
+        forced.append(f"forced into one curve, on {counted(len(aligned.ids), 'common query', 'common queries')}")
+    if aligned.by_row:
+        forced.append("forced: there are no ids; this holds if the rows of all runs are the same queries in one order")
     return History(
         chosen,
         _with_failed(steps, made, failed),

@@ -53,7 +53,7 @@ def as_text(history: History, *, percent: bool = False) -> str:
         "failed": [one_line(f"{step.step}: {step.error}") for step in history.failed],
         "missing": missing_lines(history),
         "selection": [] if history.selection is None else history.selection.lines(percent=percent),
-        "notes": [*_how_to_read(history), *map(one_line, history.notes)],
+        "notes": [*map(one_line, history.notes), *_how_to_read(history)],
     }
     return "\n".join(f"[{name}]\n" + "\n".join(lines) for name, lines in sections.items() if lines)
 

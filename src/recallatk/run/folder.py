@@ -127,6 +127,9 @@ def _empty(folder: Path) -> None:
 def load_report(folder: str | os.PathLike[str]) -> Report:
     """Read the report of a saved run.
 
+    Args:
+        folder: the folder of the run, or its record.json.
+
     Raises:
         RecallatkError: there is no complete run in the folder, it is damaged, or it has another schema.
     """
@@ -134,6 +137,7 @@ def load_report(folder: str | os.PathLike[str]) -> Report:
     import pyarrow.parquet as pq
 
     folder = Path(folder)
+    folder = folder.parent if folder.name == RECORD else folder
     if (folder / FAILED).is_file():
         raise RecallatkError(f"{folder}: this run failed: {read_failure(folder)}")
     record = read_record(folder)

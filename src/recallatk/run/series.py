@@ -34,6 +34,7 @@ def load_runs(places: Sequence[str | os.PathLike[str]]) -> dict[str, Report | Re
 
 
 def _runs_in(place: Path) -> list[Path]:
+    place = place.parent if place.name == RECORD else place
     if not os.path.isdir(place):  # noqa: PTH112 - a name may be long
         raise RecallatkError(f"{place}: no such folder; name runs, or a folder that holds them")
     if (place / RECORD).exists() or (place / FAILED).exists():
