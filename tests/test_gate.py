@@ -230,6 +230,20 @@ def test_eval_takes_the_same_flags_and_keeps_its_report_and_its_run(runs: Path, 
     ]
 
 
+def test_a_failed_encoder_is_the_exit_code_and_the_others_are_checked_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lost.py").write_text("def numbers(batch):\n    return [[float('nan')]] * len(batch)\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    flags = ["--encoder", "lost:numbers", "--encoder", "pixels", "--quiet", "--no-cache", "--min", "recall@1=0.9"]
+    result = recallatk("eval", PHOTOS, *flags)
+    assert result.code == 3
+    assert [line.split(": ")[:2] for line in result.err.splitlines()] == [
+        ["recallatk", "encoder lost:numbers"],
+        ["pixels", "failed"],
+    ]
+
+
 def test_eval_refuses_a_gate_that_cannot_be_read_before_it_encodes(tmp_path: Path) -> None:
     for flags, words in (
         (["--min", "recall@3=0.5"], "the run will have no recall@3"),

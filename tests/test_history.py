@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import subprocess
@@ -31,6 +32,7 @@ from recallatk.history import expected_best
 from recallatk.history.order import missing_steps, order_runs
 from recallatk.history.plot import plot_history
 from recallatk.history.tables import sparkline
+from recallatk.report import Provenance
 from recallatk.run import load_runs
 from recallatk.statistics import adjust_holm
 from recallatk.types import ChoiceError, IntervalRule
@@ -391,6 +393,17 @@ def test_without_numbers_encoders_and_then_time_decide() -> None:
     assert (found.rows, found.steps) == ((1, 0), ("a7f", "b5e1"))
     assert "time" in found.how
     assert order_runs(["b5e1", "a7f", "gone"], [None] * 3, [*times, None]).rows == (1, 0, 2)
+
+
+def test_runs_in_the_order_of_time_show_it(tmp_path: Path) -> None:
+    for place, (name, day) in enumerate({"b5e1": 2, "a7f": 1}.items()):
+        environment = {"finished": f"2026-01-0{day}T12:30:00+00:00"}
+        made = report(hits(0.5, place))
+        save_run(dataclasses.replace(made, provenance=Provenance(environment=environment)), tmp_path / name)
+    result = recallatk("history", tmp_path)
+    rows = [line.split() for line in section(result.out, "runs")]
+    assert rows[0][:2] == ["run", "finished"]
+    assert [row[:2] for row in rows[2:]] == [["a7f", "2026-01-01T12:30:00"], ["b5e1", "2026-01-02T12:30:00"]]
 
 
 def test_by_finds_the_step_in_the_name_or_in_the_encoder() -> None:

@@ -12,6 +12,7 @@ from recallatk.types import ChoiceError
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 BY_NAME = "the number in the name of the run"
+BY_TIME = "the time when each run was finished"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,7 @@ def order_runs(
         # A run without a time stays behind the one that it was named after.
         known = [max(times[: row + 1]) if not times[row] else times[row] for row in rows]
         ordered = sorted(rows, key=known.__getitem__)
-        return Order(tuple(ordered), tuple(names[row] for row in ordered), (), "the time when each run was finished")
+        return Order(tuple(ordered), tuple(names[row] for row in ordered), (), BY_TIME)
     return Order(tuple(rows), tuple(names), (), "their names")
 
 

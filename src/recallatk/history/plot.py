@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,19 +49,16 @@ def plot_history(history: History, path: str | os.PathLike[str]) -> None:
     numbers = _numbers(history)
     figure = figure_module.Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    known = [(x, step) for x, step in zip(numbers, steps, strict=True) if step.value is not None]
-    x, y = [place for place, _ in known], [step.value or 0.0 for _, step in known]
-    ends = [
-        (step.interval.low, step.interval.high) if step.interval else (v, v)
-        for v, (_, step) in zip(y, known, strict=True)
-    ]
-    (line,) = axes.plot(x, y, marker="o", color="C0", label=_literal(history.metric))
-    if any(step.interval for _, step in known):
+    # What failed is a gap in the line.
+    values = [math.nan if step.value is None else step.value for step in steps]
+    lows = [value if step.interval is None else step.interval.low for step, value in zip(steps, values, strict=True)]
+    highs = [value if step.interval is None else step.interval.high for step, value in zip(steps, values, strict=True)]
+    axes.plot(numbers, values, marker="o", color="C0", label=_literal(history.metric))
+    if any(step.interval for step in steps):
         label = f"{100 * history.rule.confidence:g} % interval, over other queries"
-        axes.fill_between(x, [low for low, _ in ends], [high for _, high in ends], alpha=0.2, color="C0", label=label)
-        if len(known) == 1:
-            axes.vlines(x, [ends[0][0]], [ends[0][1]], color=line.get_color())
-    best = next(place for place, step in known if step is history.best)
+        axes.fill_between(numbers, lows, highs, alpha=0.2, color="C0", label=label)
+        axes.vlines(numbers, lows, highs, color="C0", alpha=0.4, linewidth=1)  # a band of one run has no width
+    best = next(place for place, step in zip(numbers, steps, strict=True) if step is history.best)
     axes.plot(
         [best],
         [history.best.value],

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from recallatk.comparison.verdict import p_value, signed
-from recallatk.history.order import BY_NAME
+from recallatk.history.order import BY_NAME, BY_TIME
 from recallatk.statistics import describe_rule
 from recallatk.wording import counted, one_line
 
@@ -68,6 +68,10 @@ def as_table(history: History, form: TableFormat, *, percent: bool = False) -> s
         header, rows = header[1:], [row[1:] for row in rows]
     elif history.order == BY_NAME:
         header, rows = [header[0], *header[2:]], [[row[0], *row[2:]] for row in rows]
+    if history.order == BY_TIME:
+        header = [*header[:-4], "finished", *header[-4:]]
+        times = [one_line(step.finished or "").removesuffix("+00:00") for step in history.steps]
+        rows = [[*row[:-4], time, *row[-4:]] for row, time in zip(rows, times, strict=True)]
     if len(history.evaluated) == 1:
         header, rows = header[:-3], [row[:-3] for row in rows]
     if form == "github":
