@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         RecallatkError,
         SampleSet,
     )
+    from recallatk.verification import Moved, Verification, verify_run
 
 __all__ = [
     "Dataset",
@@ -44,11 +45,13 @@ __all__ = [
     "Finding",
     "ImageSet",
     "Inspection",
+    "Moved",
     "Qrels",
     "RankedLists",
     "RecallatkError",
     "Report",
     "SampleSet",
+    "Verification",
     "encode",
     "encode_all",
     "encode_dataset",
@@ -68,6 +71,7 @@ __all__ = [
     "save_embeddings",
     "save_run",
     "score_lists",
+    "verify_run",
 ]
 
 _HOMES = {
@@ -99,6 +103,7 @@ _HOMES = {
         "RecallatkError",
         "SampleSet",
     ),
+    "verification": ("Moved", "Verification", "verify_run"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
