@@ -17,6 +17,8 @@ PART_OF_KEY: dict[str, Part] = {
     **dict.fromkeys(SYSTEM_KEYS, "embeddings"),
     "rel": "relevance",
     "lab": "labels",
+    "labels": "labels",
+    "res": "queries",
     "pre": "preprocessing",
     "w": "weights",
     "ci": "intervals",
@@ -51,14 +53,20 @@ MEANING = {
 }
 
 
-def compare_hashes(then: Report, now: Report, found: list[Moved]) -> list[Moved]:
-    """Parts of the signature, and hashes, that differ and are not explained by what was found."""
+def compare_hashes(then: Report, now: Report, found: list[Moved], *, named: bool) -> list[Moved]:
+    """Parts of the signature, and hashes, that differ and are not explained by what was found.
+
+    Args:
+        then: the run.
+        now: its repetition.
+        found: what moved.
+        named: whether queries have ids; without, the hash of their ranks depends on their order.
+    """
     parts = {moved.part for moved in found}
     pairs = [(key, then.signature.parts[key], now.signature.parts[key]) for key in then.signature.parts if key != "v"]
+    both = then.hashes.keys() & now.hashes.keys()
     pairs += [
-        (key, then.hashes[key], now.hashes[key])
-        for key in ("labels", "res")
-        if key in then.hashes and key in now.hashes
+        (key, then.hashes[key], now.hashes[key]) for key in ("labels", "res") if key in both and (named or key != "res")
     ]
     return [
         Moved(PART_OF_KEY.get(key, "protocol"), f"{MEANING.get(key, key)}: {old} then, {new} now")

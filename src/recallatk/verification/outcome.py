@@ -78,7 +78,8 @@ class Verification:
             first = f"identical{limits}: {self.checked} (run id {self.run_id})"
         else:
             parts = ", ".join(dict.fromkeys(moved.part for moved in self.moved))
-            first = f"differs in {parts}: {self.checked} (run id {self.run_id})"
+            same = "" if {"values", "queries"} & {moved.part for moved in self.moved} else "; every number is the same"
+            first = f"differs in {parts}{same}: {self.checked} (run id {self.run_id})"
         lines = [first]
         if self.moved:
             lines.append("[moved]")
