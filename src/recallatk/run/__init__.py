@@ -11,13 +11,14 @@ from recallatk.run.encoded import (
     save_encoded,
 )
 from recallatk.run.environment import describe_environment
-from recallatk.run.folder import check_run_folder, load_report, read_protocol, read_record, save_run
+from recallatk.run.folder import RECORD, check_run_folder, load_report, read_protocol, read_record, save_run
 from recallatk.run.recipe import evaluate
 from recallatk.run.samples import SavedSamples, digests_of
 from recallatk.run.score_files import score_files
 from recallatk.run.scores import score_lists, score_matrix
 
 __all__ = [
+    "RECORD",
     "EncodedDataset",
     "SavedSamples",
     "check_run_folder",
