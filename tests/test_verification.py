@@ -207,7 +207,7 @@ def test_nothing_left_to_evaluate_is_told_and_not_an_error(world):
     shutil.rmtree(world / "gallery")
     for colour in ("red", "green", "blue"):
         save(world / f"gallery/not-{colour}/a.png", (1, 2, 3))
-    assert any("nothing to evaluate any more" in text for text in moved())
+    assert any(text.startswith("values: it cannot be evaluated any more: none of the 3") for text in moved())
 
 
 # --- encoders
@@ -221,8 +221,51 @@ def test_a_callable_whose_code_changed_moves_embeddings_and_says_what_is_unknown
     done = verified()
     assert done.code == 1
     assert "embeddings: 3 images (query) have another embedding" in done.out
-    assert re.search(r"\[likely cause\]\n.*its code has changed", done.out)
+    assert re.search(r"\[likely cause\]\nthe code of the encoder has changed: .*tiny.py has other bytes", done.out)
     assert "carries no fingerprint" in done.out
+
+
+def test_code_that_changed_and_moved_nothing_is_a_note(world, monkeypatch):
+    made(*COMMANDS["query and gallery"])
+    with Path("tiny.py").open("a") as file:
+        file.write("# a comment\n")
+    monkeypatch.delitem(sys.modules, "tiny")
+    done = verified()
+    assert done.code == 0
+    assert re.search(r"\[notes\]\nthe code of the encoder has changed", done.out)
+
+
+def test_embeddings_that_move_by_chance_have_no_cause_in_sight(world, monkeypatch):
+    monkeypatch.delitem(sys.modules, "tiny")
+    code = (
+        "\n\ndef chance(batch):\n    return mean_rgb(batch) + np.random.default_rng().random((len(batch), 3)) / 100\n"
+    )
+    with Path("tiny.py").open("a") as file:
+        file.write(code)
+    made("eval", world, "--encoder", "tiny:chance")
+    assert re.search(r"\[likely cause\]\nnone found in data, encoder or versions: ", verified().out)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda given: given.update(read={"data": 5}),
+        lambda given: given.update(read=[1]),
+        lambda given: given["encode"].update(spec=3),
+        lambda given: given["encode"].update(batch="x"),
+        lambda given: given["read"].update(limit=2),
+        lambda given: given["read"].update(limit="many", seed=0),
+        lambda given: given["read"].update(layout="nope"),
+        lambda given: given["read"].update(colour="red"),
+    ],
+)
+def test_a_record_that_no_version_wrote_is_one_line(change, world):
+    made(*COMMANDS["query and gallery"])
+    edit_record(lambda record: change(record["provenance"]["data"]))
+    done = verified()
+    assert (done.code, done.out) == (3, "")
+    assert len(done.err.splitlines()) == 1
+    assert "record" in done.err
 
 
 def test_another_encoder_names_weights_and_keys_of_the_preprocessing(world):

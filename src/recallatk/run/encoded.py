@@ -18,7 +18,7 @@ from recallatk.evaluation import evaluate_embeddings
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.report import Provenance, Report
 from recallatk.run.cached import cache_notes, is_about_this_run, open_rows
-from recallatk.run.description import describe_encoder
+from recallatk.run.description import describe_code, describe_encoder
 from recallatk.run.environment import describe_environment
 from recallatk.types import (
     Dataset,
@@ -98,7 +98,7 @@ def encode_dataset(
         data={
             "root": shown(str(dataset.root)),
             "read": dict(dataset.source),
-            "encode": {**(request or {}), "batch": batch, "decode": decode, "on_error": on_error},
+            "encode": {**(request or {}), "batch": batch, "decode": decode, "on_error": on_error, **_code(encoder)},
         },
         skipped=(*dataset.skipped, *encoded.provenance.skipped),
         notes=(*dataset.notes, *encoded.provenance.notes),
@@ -263,6 +263,11 @@ def load_encoded(
     data = {"files": [shown(os.fspath(path)) for _, path, _ in sides if path is not None], "read": as_source(paths)}
     provenance = _provenance_of(loaded, data)
     return EncodedDataset(loaded[0].embeddings, loaded[1].embeddings if len(loaded) > 1 else None, provenance)
+
+
+def _code(encoder: Encoder) -> dict[str, Any]:
+    code = describe_code(encoder)
+    return {} if code is None else {"code": code}
 
 
 _SIDES = ("query", "gallery")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import get_args
 
 from recallatk.encoding import Progress
 from recallatk.report import Report
@@ -17,7 +18,7 @@ from recallatk.verification.comparison import (
     compare_values,
     version_lines,
 )
-from recallatk.verification.outcome import Moved, Verification
+from recallatk.verification.outcome import Moved, Part, Verification
 from recallatk.verification.queries import compare_queries
 from recallatk.verification.repeat import Repeated, repeat_run, saved_digests, size
 from recallatk.verification.rows import Side, match_sides
@@ -81,7 +82,7 @@ def verify_run(
             "shows in hashes only"
         )
     if again.report is None:
-        moved.append(Moved("values", f"there is nothing to evaluate any more: {again.failure}"))
+        moved.append(Moved("values", f"it cannot be evaluated any more: {again.failure}"))
     else:
         query = next((side for side in sides if side.role != "gallery"), None) if report.samples else None
         results = compare_queries(report, again.report, query)
@@ -90,10 +91,11 @@ def verify_run(
         moved += [*compare_values(report, again.report), *results]
     versions = version_lines(report.provenance.environment, describe_environment())
     causes: list[str] = []
+    code = _code_lines(report, again)
     if moved and not any(found.part in _CAUSES for found in moved):
-        causes = versions or _unexplained(moved)
+        causes = [*code, *versions] or _unexplained(moved)
     else:
-        notes += versions
+        notes += [*code, *versions]
     return Verification(
         run=str(folder),
         run_id=report.signature.run_id,
@@ -146,26 +148,7 @@ def _folder_of(run: str | os.PathLike[str]) -> Path:
 
 
 def _order(moved: Moved) -> int:
-    return list(_ORDER).index(moved.part)
-
-
-_ORDER = (
-    "record",
-    "images",
-    "skipped",
-    "labels",
-    "columns",
-    "relevance",
-    "protocol",
-    "encoder",
-    "weights",
-    "preprocessing",
-    "decoding",
-    "embeddings",
-    "values",
-    "intervals",
-    "queries",
-)
+    return get_args(Part).index(moved.part)
 
 
 def _rows_then(report: Report, again: Repeated) -> dict[str, SampleSet]:
@@ -201,6 +184,17 @@ def _kept_embeddings(folder: Path, rows: dict[str, SampleSet], digests: dict[str
             text = f"of the embeddings that the run keeps, {which} not what was evaluated"
             found.append(Moved("record", text, tuple(lines)))
     return found
+
+
+def _code_lines(report: Report, again: Repeated) -> list[str]:
+    """Whether the file that the encoder is written in has changed."""
+    then, now = (
+        provenance.data.get("encode", {}).get("code") if provenance is not None else None
+        for provenance in (report.provenance, again.provenance)
+    )
+    if not isinstance(then, dict) or not isinstance(now, dict) or then.get("sha256") == now["sha256"]:
+        return []
+    return [f"the code of the encoder has changed: {now['file']} has other bytes"]
 
 
 def _unexplained(moved: list[Moved]) -> list[str]:

@@ -112,7 +112,11 @@ def _interval(interval: Any) -> str:
 
 def compare_encoders(then: Provenance, now: Provenance) -> tuple[list[Moved], list[str], list[str]]:
     """What differs of encoder, weights, preprocessing and decoding; what is not known; and what is no difference."""
-    found, unknown, notes = [], [], []
+    found: list[Moved] = []
+    unknown: list[str] = []
+    notes: list[str] = []
+    if then.encoder is None and now.encoder is None:  # embeddings in a file that says nothing of it
+        return found, unknown, notes
     same_weights = then.fingerprint is not None and then.fingerprint == now.fingerprint
     if then.encoder != now.encoder:
         line = f"{then.encoder} then, {now.encoder} now"
@@ -150,6 +154,8 @@ def compare_record(record: Mapping[str, Any], report: Report) -> list[Moved]:
 
 def version_lines(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Versions and machine, one line for each that differs."""
+    if not then:
+        return ["the run does not say which versions made it"]
     old, new = (_versions(environment) for environment in (then, now))
     return [
         f"{name}: {old.get(name, 'not there')} then, {new.get(name, 'not there')} now"

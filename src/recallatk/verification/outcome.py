@@ -13,20 +13,21 @@ ITEMS_SHOWN = 10
 Part: TypeAlias = Literal[
     "record",
     "images",
+    "skipped",
     "labels",
     "columns",
-    "skipped",
+    "relevance",
+    "protocol",
     "encoder",
     "weights",
     "preprocessing",
     "decoding",
     "embeddings",
-    "protocol",
-    "relevance",
     "values",
     "intervals",
     "queries",
 ]
+"""The parts of a run, causes before results: the order in which they are shown."""
 
 
 @dataclasses.dataclass(frozen=True)

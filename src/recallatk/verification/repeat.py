@@ -24,7 +24,7 @@ from recallatk.run import (
     load_encoded,
     score_files,
 )
-from recallatk.types import Dataset, Encoder, ImageSet, RecallatkError, SampleSet
+from recallatk.types import Box, ChoiceError, Dataset, Encoder, ImageSet, RecallatkError, SampleSet
 from recallatk.wording import counted
 
 SAVED = "embeddings.npy"
@@ -67,20 +67,19 @@ def repeat_run(
     Raises:
         RecallatkError: what it takes is not there, and the run keeps no embeddings; or the record does not say.
     """
-    given = report.provenance.data
-    read = given.get("read") or _read_before(given)
+    given, read = _recorded(report, folder)
     if data is not None or "data" in read or "queries_folder" in read:
         return _from_images(report, folder, read, data, encoder, workers, on_progress)
     if "query" in read:
         paths = {name: _found(read[name], report) for name in _FILES if name in read}
         options = {name: value for name, value in read.items() if name not in _FILES}
         encoded = load_encoded(**{"on_error": "skip", **options, **paths})
-        return _evaluated(report, encoded, "the embeddings read again")
+        again = _evaluated(report, encoded, "the embeddings read again")
+        return dataclasses.replace(again, provenance=encoded.provenance)
     if "run" in given or "scores" in given:
         files = {name: value if name == "label_separator" else _found(value, report) for name, value in given.items()}
         qrels = None if "qrels" not in files else load_qrels(files["qrels"])
-        again = functools.partial(score_files, files, qrels=qrels)
-        return _attempt(report, again, "the scores read again")
+        return _attempt(report, functools.partial(score_files, files, qrels=qrels), "the scores read again")
     saved = _saved(folder)
     if saved is None:
         raise RecallatkError(
@@ -94,6 +93,37 @@ def repeat_run(
 
 
 _FILES = ("query", "gallery", "query_labels", "gallery_labels")
+
+
+# Argument -> what it is in a record; every other one is a text, a number, true or false.
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("data", "queries_folder", "gallery_folder", "root", "qrels", "run", "scores", *_FILES), str),
+    **dict.fromkeys(("spec", "device", "dtype", "layout", "label_from", "label_separator"), str),
+    **dict.fromkeys(("batch", "limit", "seed"), int),
+    "decode": bool,
+}
+
+
+def _recorded(report: Report, folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Where the record says the data lie, and how they were read.
+
+    Raises:
+        RecallatkError: it holds what no version writes.
+    """
+    given: Any = report.provenance.data
+    parts: list[Any] = [given]
+    if isinstance(given, Mapping):
+        parts += [given.get("read", {}), given.get("encode", {})]
+    odd = ["data is no mapping"] if not all(isinstance(part, Mapping) for part in parts) else []
+    for part in () if odd else parts:
+        odd += [
+            f"{name}={part[name]!r}" for name, kind in _KINDS.items() if name in part and type(part[name]) is not kind
+        ]
+    if not odd and ("limit" in parts[1]) != ("seed" in parts[1]):
+        odd = ["limit and seed belong together"]
+    if odd:
+        raise RecallatkError(f"{folder}: the record is damaged (provenance: {odd[0]}); repeat the run")
+    return given, given.get("read") or _read_before(given)
 
 
 def _read_before(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,6 +147,8 @@ def _from_images(
     dataset, model = None, None
     try:
         dataset = _dataset(report, read, data)
+    except ChoiceError as error:  # nobody chose anything here: it is the record that does not fit
+        raise RecallatkError(f"{folder}: the data cannot be read as the record says ({error})") from error
     except RecallatkError as error:
         if saved is None or data is not None:
             raise
@@ -249,8 +281,14 @@ def _on_disk(dataset: Dataset) -> dict[str, SampleSet]:
 
 
 def _contents(side: ImageSet) -> tuple[str, ...]:
-    boxes = side.boxes or [None] * len(side)
-    return tuple(content_of(Path(path).read_bytes(), box) for path, box in zip(side.elements, boxes, strict=True))
+    return tuple(map(_content, side.elements, side.boxes or [None] * len(side)))
+
+
+def _content(path: Any, box: Box | None) -> str:
+    try:
+        return content_of(Path(path).read_bytes(), box)
+    except OSError:
+        return "cannot be read"
 
 
 def _columns(side: Any, content: tuple[str, ...] | None = None) -> SampleSet:
