@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import recallatk as package
 from command_line import MEAN, Result, data, recallatk, save
@@ -319,6 +320,31 @@ def test_edited_records_and_kept_embeddings_are_found(world):
     text = "record: of the embeddings that the run keeps, 1 row is not what was evaluated"
     assert len(found[text]) == 1
     assert found[text][0].startswith("gallery/")
+
+
+def test_kept_embeddings_that_cannot_be_read_are_found_where_images_are_there(world):
+    made(*COMMANDS["kept embeddings"])
+    Path("run/embeddings-query.npy").write_bytes(b"torn")
+    (text,) = moved()
+    assert text.startswith("record: the embeddings that the run keeps cannot be read: ")
+    shutil.rmtree("data")
+    done = verified()
+    assert (done.code, len(done.err.splitlines())) == (3, 1)
+
+
+def test_embeddings_made_again_with_another_flag_name_its_key(world):
+    photo = Image.new("RGB", (8, 8), (200, 20, 20))
+    photo.paste((20, 20, 200), (0, 0, 8, 4))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    photo.save(world / "gallery/red/c.png", exif=exif)
+    embed = ("embed", world, "--encoder", "pixels", "-o", "kept.npz", "--overwrite", "--quiet")
+    assert recallatk(*embed).code == 0
+    made(*COMMANDS["embeddings"])
+    assert recallatk(*embed, "--exif", "ignore").code == 0
+    found = moved()
+    assert found["decoding: 1 key moved"] == ["exif: apply then, ignore now"]
+    assert found["embeddings: 1 image (gallery) has another embedding"] == ["gallery/red/c.png"]
 
 
 def test_an_edited_protocol_is_found(world):

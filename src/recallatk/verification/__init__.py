@@ -10,7 +10,7 @@ from recallatk.encoding import Progress
 from recallatk.report import Report
 from recallatk.run import RECORD, SavedSamples, describe_environment, load_report, read_record
 from recallatk.statistics.published import PublishedCheck, check_published, parse_published
-from recallatk.types import ChoiceError, Encoder, SampleSet
+from recallatk.types import ChoiceError, Encoder, RecallatkError, SampleSet
 from recallatk.verification.comparison import (
     compare_encoders,
     compare_hashes,
@@ -20,7 +20,7 @@ from recallatk.verification.comparison import (
 )
 from recallatk.verification.outcome import Moved, Part, Verification
 from recallatk.verification.queries import compare_queries
-from recallatk.verification.repeat import Repeated, repeat_run, saved_digests, size
+from recallatk.verification.repeat import Repeated, kept_digests, repeat_run, size
 from recallatk.verification.rows import Side, match_sides
 from recallatk.wording import counted
 
@@ -170,7 +170,10 @@ def _roles_moved(rows: dict[str, SampleSet], again: Repeated) -> list[Moved]:
 
 def _kept_embeddings(folder: Path, rows: dict[str, SampleSet], digests: dict[str, tuple[str, ...]]) -> list[Moved]:
     """Whether the embeddings that the run keeps are still those that were evaluated."""
-    kept = saved_digests(folder, rows) if digests else {}
+    try:
+        kept = kept_digests(folder, rows) if digests else {}
+    except RecallatkError as error:
+        return [Moved("record", f"the embeddings that the run keeps cannot be read: {error}")]
     found = []
     for role, own in kept.items():
         side = Side(role, rows[role], rows[role], (digests.get(role), own))

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from recallatk.run import (
 from recallatk.types import Box, ChoiceError, Dataset, Encoder, ImageSet, RecallatkError, SampleSet
 from recallatk.wording import counted
 
-SAVED = "embeddings.npy"
+KEPT = "embeddings.npy"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,15 +80,14 @@ def repeat_run(
         files = {name: value if name == "label_separator" else _found(value, report) for name, value in given.items()}
         qrels = None if "qrels" not in files else load_qrels(files["qrels"])
         return _attempt(report, functools.partial(score_files, files, qrels=qrels), "the scores read again")
-    saved = _saved(folder)
-    if saved is None:
+    if not _kept_files(folder):
         raise RecallatkError(
             f"{folder}: the run does not say where its images or embeddings lie; name them with data=... and "
             "encoder=... (--data DIR --encoder SPEC)"
         )
     unchecked = ("images and encoder: the run does not say where they are (--data DIR --encoder SPEC)",)
     return dataclasses.replace(
-        _evaluated(report, saved, "the embeddings that it keeps ranked again"), unchecked=unchecked
+        _evaluated(report, _kept(folder), "the embeddings that it keeps ranked again"), unchecked=unchecked
     )
 
 
@@ -133,6 +132,12 @@ def _read_before(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"data": given["root"]} if "root" in given else {}
 
 
+_NOT_SAID = (
+    "how the data were read: the run does not say, so the defaults were taken (a manifest is named with --data); "
+    "with other flags then, what looks moved may not be"
+)
+
+
 def _from_images(
     report: Report,
     folder: Path,
@@ -142,7 +147,6 @@ def _from_images(
     workers: int | None,
     on_progress: Progress | None,
 ) -> Repeated:
-    saved = _saved(folder)
     missing: list[str] = []
     dataset, model = None, None
     try:
@@ -150,18 +154,17 @@ def _from_images(
     except ChoiceError as error:  # nobody chose anything here: it is the record that does not fit
         raise RecallatkError(f"{folder}: the data cannot be read as the record says ({error})") from error
     except RecallatkError as error:
-        if saved is None or data is not None:
+        if data is not None or not _kept_files(folder):
             raise
         missing += [f"images: {error}", "encoder: without images there is nothing for it to encode"]
     try:
         model = _encoder(report, encoder)
     except RecallatkError as error:
-        if saved is None or encoder is not None:
+        if encoder is not None or not _kept_files(folder):
             raise
         missing.append(f"encoder: {error}")
     if dataset is None or model is None:
-        assert saved is not None
-        again = _evaluated(report, saved, "the embeddings that it keeps ranked again")
+        again = _evaluated(report, _kept(folder), "the embeddings that it keeps ranked again")
         samples = again.samples if dataset is None else _on_disk(dataset)
         return dataclasses.replace(again, samples=samples, unchecked=tuple(missing))
     options = report.provenance.data.get("encode", {})
@@ -177,7 +180,8 @@ def _from_images(
         on_progress=on_progress,
     )
     again = _evaluated(report, encoded, "every image encoded again")
-    return dataclasses.replace(again, provenance=encoded.provenance)
+    unchecked = () if "read" in report.provenance.data else (_NOT_SAID,)
+    return dataclasses.replace(again, provenance=encoded.provenance, unchecked=unchecked)
 
 
 def _dataset(report: Report, read: Mapping[str, Any], data: Path | None) -> Dataset:
@@ -236,19 +240,26 @@ def _found(path: str, report: Report) -> Path:
     raise RecallatkError(f"{places[0]}: no such file or folder any more; say where it lies now with --data DIR")
 
 
-def _saved(folder: Path) -> EncodedDataset | None:
-    """The embeddings that the run keeps."""
+def _kept_files(folder: Path) -> tuple[Path, ...]:
+    """The files of embeddings that the run keeps; empty where it keeps none."""
     for alone in (True, False):
-        files = embedding_files(folder / SAVED, alone=alone)
+        files = embedding_files(folder / KEPT, alone=alone)
         if all(file.is_file() for file in files):
-            return load_encoded(*files, on_error="skip", labels_required=False)
-    return None
+            return files
+    return ()
 
 
-def saved_digests(folder: Path, roles: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The hashes of the embeddings that the run keeps, by role; empty where it keeps none."""
-    saved = _saved(folder)
-    return {} if saved is None else digests_of(saved, roles)
+def _kept(folder: Path) -> EncodedDataset:
+    return load_encoded(*_kept_files(folder), on_error="skip", labels_required=False)
+
+
+def kept_digests(folder: Path, roles: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The hashes of the embeddings that the run keeps, by role; empty where it keeps none.
+
+    Raises:
+        RecallatkError: they cannot be read.
+    """
+    return digests_of(_kept(folder), roles) if _kept_files(folder) else {}
 
 
 def _evaluated(report: Report, encoded: EncodedDataset, how: str) -> Repeated:
