@@ -396,6 +396,15 @@ def test_images_are_checked_where_only_the_encoder_is_gone(world, monkeypatch):
     assert moved()["images: 1 image (gallery) has other bytes"] == ["gallery/blue/b.png"]
 
 
+def test_a_device_that_is_not_here_is_replaced(world):
+    made("eval", world, "--encoder", "pixels", "--device", "cpu")
+    edit_record(lambda record: record["provenance"]["data"]["encode"].update(device="cuda:9"))
+    done = verified()
+    assert done.code == 3
+    assert "with --device where it runs" in done.err
+    assert verified("--device", "cpu").code == 0
+
+
 @pytest.mark.parametrize(
     ("command", "gone", "said"),
     [

@@ -22,6 +22,7 @@ def verify(
     *,
     data: Path | None = None,
     encoder: str | None = None,
+    device: Annotated[str | None, Parameter(group=ENCODING_GROUP)] = None,
     published: Many = (),
     workers: Annotated[int | None, Parameter(group=ENCODING_GROUP)] = None,
     json: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
@@ -38,6 +39,7 @@ def verify(
         run: the folder of a run, as --output wrote it.
         data: where the images or the manifest lie now; by default where the record says.
         encoder: the encoder as it is named now; by default as the record names it.
+        device: where the model runs now: auto, cpu, cuda, cuda:1, mps; by default as the record says.
         published: a printed number to hold against the run: 0.699, 69.9%, or with its metric recall@5=91.4%; may be
             given several times.
         workers: threads that read and decode beside the encoder; by default one for each core.
@@ -52,7 +54,7 @@ def verify(
         for check in checks:
             print("\n".join(map(one_line, check.lines())))
     with progress("verify", None, quiet=quiet) as on_progress:
-        outcome = verify_run(run, data=data, encoder=encoder, workers=workers, on_progress=on_progress)
+        outcome = verify_run(run, data=data, encoder=encoder, device=device, workers=workers, on_progress=on_progress)
     if json:
         print(
             json_text.dumps({**json_text.loads(outcome.to_json()), "published": [_plain(c) for c in checks]}, indent=2)

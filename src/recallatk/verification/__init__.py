@@ -34,6 +34,7 @@ def verify_run(
     *,
     data: str | os.PathLike[str] | None = None,
     encoder: str | Encoder | None = None,
+    device: str | None = None,
     workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Verification:
@@ -47,6 +48,7 @@ def verify_run(
         folder: the folder of the run.
         data: where the images (or the manifest) lie now; by default where the record says.
         encoder: the name of the encoder now, or the encoder itself; by default the one that the record names.
+        device: where it runs now, as for `load_encoder`; by default as the record says.
         workers: as for `encode`.
         on_progress: told after every batch.
 
@@ -56,7 +58,9 @@ def verify_run(
     folder = _folder_of(folder)
     report, record = load_report(folder), read_record(folder)
     data = None if data is None else Path(data)
-    again = repeat_run(report, folder, data=data, encoder=encoder, workers=workers, on_progress=on_progress)
+    again = repeat_run(
+        report, folder, data=data, encoder=encoder, device=device, workers=workers, on_progress=on_progress
+    )
     rows, unchecked = _rows_then(report, again), list(again.unchecked)
     digests = report.samples.digests if isinstance(report.samples, SavedSamples) else {}
     unusable = {} if again.provenance is None else {bad.item: bad.reason for bad in again.provenance.skipped}

@@ -59,6 +59,7 @@ def repeat_run(
     *,
     data: Path | None = None,
     encoder: str | Encoder | None = None,
+    device: str | None = None,
     workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Repeated:
@@ -69,7 +70,7 @@ def repeat_run(
     """
     given, read = _recorded(report, folder)
     if data is not None or "data" in read or "queries_folder" in read:
-        return _from_images(report, folder, read, data, encoder, workers, on_progress)
+        return _from_images(report, folder, read, data, encoder, device, workers, on_progress)
     if "query" in read:
         paths = {name: _found(read[name], report) for name in _FILES if name in read}
         options = {name: value for name, value in read.items() if name not in _FILES}
@@ -144,6 +145,7 @@ def _from_images(
     read: Mapping[str, Any],
     data: Path | None,
     encoder: str | Encoder | None,
+    device: str | None,
     workers: int | None,
     on_progress: Progress | None,
 ) -> Repeated:
@@ -158,7 +160,7 @@ def _from_images(
             raise
         missing += [f"images: {error}", "encoder: without images there is nothing for it to encode"]
     try:
-        model = _encoder(report, encoder)
+        model = _encoder(report, encoder, device)
     except RecallatkError as error:
         if encoder is not None or not _kept_files(folder):
             raise
@@ -202,12 +204,14 @@ def _dataset(report: Report, read: Mapping[str, Any], data: Path | None) -> Data
     return sample_dataset(dataset, read["limit"], seed=read["seed"]) if "limit" in read else dataset
 
 
-def _encoder(report: Report, given: str | Encoder | None) -> Encoder:
+def _encoder(report: Report, given: str | Encoder | None, device: str | None) -> Encoder:
     """The encoder that is given, or the one that the record names."""
     if given is not None and not isinstance(given, str):
         return given
     request = report.provenance.data.get("encode", {})
     options = {name: request[name] for name in ("device", "dtype") if name in request}
+    if device is not None:
+        options["device"] = device
     if given is not None:
         return load_encoder(given, **options)
     spec = request.get("spec", report.provenance.encoder)
@@ -221,9 +225,10 @@ def _encoder(report: Report, given: str | Encoder | None) -> Encoder:
         with here:
             return load_encoder(spec, **options)
     except RecallatkError as error:
-        raise RecallatkError(
-            f"the encoder of the run cannot be loaded: {error}; or name it with --encoder SPEC"
-        ) from error
+        raise RecallatkError(f"the encoder of the run cannot be loaded: {error}; {_OTHERWISE}") from error
+
+
+_OTHERWISE = "or say with --encoder SPEC what it is called now, with --device where it runs"
 
 
 def _found(path: str, report: Report) -> Path:
