@@ -396,6 +396,19 @@ def test_images_are_checked_where_only_the_encoder_is_gone(world, monkeypatch):
     assert moved()["images: 1 image (gallery) has other bytes"] == ["gallery/blue/b.png"]
 
 
+@pytest.mark.parametrize("command", ["manifest", "root"])
+def test_a_manifest_and_its_images_may_have_moved_together_or_apart(command, world):
+    shutil.copytree("data", "elsewhere")
+    made(*COMMANDS[command])
+    shutil.copytree("data", "together")
+    shutil.copytree("data", "apart", ignore=shutil.ignore_patterns("*.csv"))
+    for place in ("together", "apart", "together/all.csv"):
+        done = verified("--data", place)
+        assert (done.code, done.out.split(":")[0]) == (0, "identical"), done.err
+    save(Path("apart/gallery/blue/b.png"), (20, 60, 200))
+    assert moved("--data", "apart")["images: 1 image (gallery) has other bytes"] == ["gallery/blue/b.png"]
+
+
 def test_a_device_that_is_not_here_is_replaced(world):
     made("eval", world, "--encoder", "pixels", "--device", "cpu")
     edit_record(lambda record: record["provenance"]["data"]["encode"].update(device="cuda:9"))

@@ -195,11 +195,14 @@ def _dataset(report: Report, read: Mapping[str, Any], data: Path | None) -> Data
         paths = [_found(path, report) if data is None else data / Path(path).name for path in folders]
         dataset = load_two_folders(*paths, **options)
     else:
-        if "root" in options:
-            options["root"] = _found(options["root"], report) if data is None else data
         place = _found(where, report) if data is None else data
-        if data is not None and data.is_dir() and where is not None and options.get("layout") == "manifest":
-            place = data / Path(where).name
+        if options.get("layout") == "manifest" and where is not None and place.is_dir():
+            beside = place / Path(where).name  # a folder that the images have moved to, with their manifest or without
+            place = beside if beside.is_file() else _found(where, report)
+        if "root" in options:
+            options["root"] = data if data is not None and data.is_dir() else _found(options["root"], report)
+        elif data is not None and data.is_dir() and place.parent != data and options.get("layout") == "manifest":
+            options["root"] = data
         dataset = load_dataset(place, **options)
     return sample_dataset(dataset, read["limit"], seed=read["seed"]) if "limit" in read else dataset
 
