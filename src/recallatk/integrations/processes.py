@@ -29,6 +29,9 @@ Made = TypeVar("Made")
 TIMEOUT = 1800.0
 """Seconds; that of torch.distributed itself."""
 
+_GPU = "cuda"
+"""The current one of this process, as `torch.cuda.set_device` set it."""
+
 _CONTROL_GROUPS: list[tuple[Any, float, Any]] = []
 """Process group, timeout, and the gloo group made for them: making one is an exchange in itself."""
 
@@ -129,7 +132,7 @@ class _Together:
             self.control = self._control_group(group)
             self.dist.monitored_barrier(self.control, wait_all_ranks=True)
         self.route = group if collect_device == "gpu" else self.control
-        self.device = f"cuda:{self.torch.cuda.current_device()}" if collect_device == "gpu" else "cpu"
+        self.device = _GPU if collect_device == "gpu" else "cpu"
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all processes on process 0; nothing on the others."""
