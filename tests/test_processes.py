@@ -114,7 +114,7 @@ def in_small_blocks(rank, world, name):
 def on_the_group_itself(rank, world, name):
     """The path of collect_device='gpu', where rows travel through the group given, with the CPU for a GPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes._Together, "_check_gpu", lambda *_: None)
+        patch.setattr(processes._Exchange, "_check_gpu", lambda *_: None)
         patch.setattr(processes, "_GPU", "cpu")
         one = metric(collect_device="gpu")
         fill(one, round_robin, rank, world)
@@ -209,7 +209,7 @@ def plain_rows(rank, world, name):
 def one_does_not_come(rank, world, name):
     if rank == world - 1:
         time.sleep(4)
-        return None
+        return
     one = RecallAtK(timeout=2)
     fill(one, unequal, rank, world)
     start = time.monotonic()

@@ -1,1 +1,1 @@
-"""Other people's training loops: one file for each framework, imported by the user together with it."""
+"""Adapters for training frameworks, one file each, imported by the user together with the framework."""

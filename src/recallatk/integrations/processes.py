@@ -68,7 +68,6 @@ def evaluate_rows(
             On every process.
     """
 
-
     def count(sides: Sides, warnings: tuple[str, ...] = ()) -> Report:
         query, gallery = sides.sets()
         return evaluate_embeddings(
@@ -85,8 +84,8 @@ def evaluate_rows(
     number, world = number_and_world(group) if together else (0, 1)
     if world == 1:
         return count(_collect(rows))
-    together = _Together(group, collect_device, timeout)
-    heads = together.gather((rows.notes, *_dim_or_error(rows)))
+    exchange = _Exchange(group, collect_device, timeout)
+    heads = exchange.gather((rows.notes, *_dim_or_error(rows)))
     sides: list[Sides] = []
 
     def place() -> int:
@@ -99,9 +98,9 @@ def evaluate_rows(
             raise failure
         return count(sides[0], _doubts([head[0] for head in heads]))
 
-    dim = together.from_first(place)
-    failure = together.bring(rows, dim, sides[0] if number == 0 else None, [len(head[0]) for head in heads])
-    return together.from_first(finish)
+    dim = exchange.from_first(place)
+    failure = exchange.bring(rows, dim, sides[0] if number == 0 else None, [len(head[0]) for head in heads])
+    return exchange.from_first(finish)
 
 
 def number_and_world(group: Any = None) -> tuple[int, int]:
@@ -117,7 +116,7 @@ def number_and_world(group: Any = None) -> tuple[int, int]:
     return number, dist.get_world_size(group)
 
 
-class _Together:
+class _Exchange:
     """What processes do together. Small things go through a gloo group of our own, whatever the backend is."""
 
     def __init__(self, group: Any, collect_device: CollectDevice, timeout: float) -> None:

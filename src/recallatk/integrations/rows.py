@@ -23,7 +23,6 @@ from recallatk.types import (
     as_labels,
     as_numbers,
     as_positions,
-    as_rows,
     release_pages,
 )
 from recallatk.wording import counted

@@ -17,12 +17,12 @@ from recallatk.report import Report
 from recallatk.types import EvalProtocol, Qrels, RecallatkError
 
 torch = import_extra("torch", "torchmetrics", "RecallAtK")
-torchmetrics = import_extra("torchmetrics", "torchmetrics", "RecallAtK")
+Metric: Any = import_extra("torchmetrics", "torchmetrics", "RecallAtK").Metric
 
 Tensor: TypeAlias = Any
 
 
-class RecallAtK(torchmetrics.Metric):  # type: ignore[misc]  # torchmetrics is not installed where types are checked
+class RecallAtK(Metric):  # type: ignore[misc]  # torchmetrics is not installed where types are checked
     """recall@K (hit rate) of embeddings, and any other metric of recallatk.
 
     `compute()` gives `{"recall@1": tensor, ...}`, which a `MetricCollection` takes as its own entries and
@@ -186,4 +186,5 @@ def recall_at_k(
     """
     metric = RecallAtK(ks, protocol=protocol, metrics=metrics, sync_on_compute=False)
     metric.update(embeddings, labels, ids, role)
-    return cast("dict[str, Tensor]", metric.compute())
+    values: dict[str, Tensor] = metric.compute()
+    return values
