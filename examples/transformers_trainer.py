@@ -48,7 +48,7 @@ with tempfile.TemporaryDirectory() as folder:
             folder,
             num_train_epochs=2,
             per_device_train_batch_size=16,
-            learning_rate=1e-3,
+            learning_rate=3e-3,
             eval_strategy="epoch",
             save_strategy="best",
             metric_for_best_model="recall@1",

@@ -78,7 +78,7 @@ def evaluate_rows(
             metrics=metrics,
             memory=memory,
             threads=threads,
-            provenance=Provenance(notes=sides.notes, warnings=warnings),
+            provenance=Provenance(notes=sides.notes, warnings=(*warnings, *sides.doubts())),
         )
 
     number, world = number_and_world(group) if together else (0, 1)

@@ -286,6 +286,29 @@ class Sides:
         return made[0], made[1] if len(made) == 2 else None
 
 
+    def doubts(self) -> tuple[str, ...]:
+        """A line when queries share ids with gallery items that look like other images.
+
+        Numbers of rows in two data sets, given as ids, would take the query's own positive for the query itself.
+        """
+        if len(self.columns) < 2 or None in (self.columns[0]["ids"], self.columns[1]["ids"]):
+            return ()
+        query, gallery = (dict(zip(side["ids"], range(len(side["ids"])), strict=True)) for side in self.columns)
+        shared = [name for name in query if name in gallery]
+        other = []
+        for start in range(0, len(shared), size := block_rows(self.arrays[0].shape[1])):
+            names = shared[start : start + size]
+            pair = (self.arrays[0][[query[n] for n in names]], self.arrays[1][[gallery[n] for n in names]])
+            other += [name for name, apart in zip(names, _apart(*pair), strict=True) if not apart <= NOISE]
+        if not other:
+            return ()
+        return (
+            f"{counted(len(other), 'query has', 'queries have')} the id of a gallery item with another embedding (e.g. "
+            f"{other[0]!r}); equal ids are the same image, which leaves the query's ranking, so give other images other "
+            "ids, such as paths",
+        )
+
+
 def block_rows(dim: int) -> int:
     """Rows that are copied, or sent, at a time."""
     return max(1, BLOCK_BYTES // (4 * dim))
@@ -342,13 +365,20 @@ def _columns(rows: _Kept, kind: str, name: str) -> dict[str, Any]:
 
 
 def _check_repeated(kept: Float32Rows, again: Float32Rows, ids: Sequence[str]) -> None:
-    with np.errstate(invalid="ignore"):  # a row that is not finite is for `EmbeddingSet` to tell of
-        length = np.maximum(*(np.linalg.norm(rows.astype(np.float64), axis=1) for rows in (kept, again)))
-        apart = np.linalg.norm(kept.astype(np.float64) - again, axis=1)
-        wrong = ~(apart <= NOISE * length) & np.isfinite(kept).all(axis=1)
+    apart = _apart(kept, again)
+    wrong = ~(apart <= NOISE) & np.isfinite(kept).all(axis=1)  # rows that are not finite: `EmbeddingSet` tells of them
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
         raise RecallatkError(
-            f"the id {ids[first]!r} came twice, with embeddings that differ by {apart[first] / length[first]:.0%} of "
-            "their length; reset() between epochs, put the model into eval(), and give other images other ids"
+            f"the id {ids[first]!r} came twice, with embeddings that differ by {apart[first]:.0%} of their length; "
+            "reset() between epochs, put the model into eval(), and give other images other ids"
         )
+
+
+def _apart(one: Float32Rows, other: Float32Rows) -> npt.NDArray[np.float64]:
+    """How far rows lie apart, as a share of the longer of both."""
+    first, second = one.astype(np.float64), other.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        length = np.maximum(np.linalg.norm(first, axis=1), np.linalg.norm(second, axis=1))
+        apart: npt.NDArray[np.float64] = np.linalg.norm(first - second, axis=1) / np.where(length > 0, length, 1)
+    return apart
