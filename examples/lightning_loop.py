@@ -1,7 +1,7 @@
 """A Lightning Trainer that logs recall@1 with its interval after each epoch, and keeps the best checkpoint.
 
-    pip install 'recallatk[lightning]'
-    python examples/lightning_loop.py
+pip install 'recallatk[lightning]'
+python examples/lightning_loop.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A plain PyTorch loop: train a small network on photos, and know recall@1 with its interval after each epoch.
 
-    pip install 'recallatk[torchmetrics]'
-    python examples/pytorch_loop.py
+pip install 'recallatk[torchmetrics]'
+python examples/pytorch_loop.py
 """
 
 from __future__ import annotations

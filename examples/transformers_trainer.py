@@ -1,7 +1,7 @@
 """A Transformers Trainer that logs recall@1 with its interval after each epoch, and keeps the best checkpoint.
 
-    pip install 'recallatk[hf]' accelerate
-    python examples/transformers_trainer.py
+pip install 'recallatk[hf]' accelerate
+python examples/transformers_trainer.py
 """
 
 from __future__ import annotations

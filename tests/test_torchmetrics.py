@@ -145,7 +145,7 @@ def test_without_reset_the_next_epoch_is_an_error():
 
 
 def test_row_numbers_of_two_data_sets_as_ids_are_doubted():
-    emb, labels = data()
+    emb, _ = data()
     metric = RecallAtK(1)
     metric.update(emb[:5], [0] * 5, range(5), "query")
     metric.update(emb[20:], [0] * 20, range(20), "gallery")

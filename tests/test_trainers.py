@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -160,9 +162,19 @@ def test_transformers_says_what_is_wrong(tmp_path):
         compute(EMB, None)
     with pytest.raises(RecallatkError, match=r"label_names=\['labels'\]"):
         compute(EMB, (LABELS, LABELS))
-    with pytest.raises(RecallatkError, match="36 labels for 37 rows"):
+    with pytest.raises(RecallatkError, match="36 labels for 37 embeddings"):
         compute(EMB, LABELS[1:])
     with pytest.raises(RecallatkError, match="two-dimensional"):
         compute(EMB[None], LABELS)
     with pytest.raises(RecallatkError, match=r"call trainer\.evaluate\(\) first"):
         _ = ComputeRecall().report
+
+
+# --- The page on both
+
+
+def test_the_page_on_training_runs():
+    page = (Path(__file__).parents[1] / "docs" / "training.md").read_text("utf-8")
+    blocks = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 4
+    exec("\n".join(blocks), {"__name__": "page"})

@@ -285,7 +285,6 @@ class Sides:
         made = [EmbeddingSet(array, **columns) for array, columns in zip(self.arrays, self.columns, strict=True)]
         return made[0], made[1] if len(made) == 2 else None
 
-
     def doubts(self) -> tuple[str, ...]:
         """A line when queries share ids with gallery items that look like other images.
 
@@ -304,8 +303,8 @@ class Sides:
             return ()
         return (
             f"{counted(len(other), 'query has', 'queries have')} the id of a gallery item with another embedding (e.g. "
-            f"{other[0]!r}); equal ids are the same image, which leaves the query's ranking, so give other images other "
-            "ids, such as paths",
+            f"{other[0]!r}); equal ids are the same image, which leaves the query's ranking, so give other images "
+            "other ids, such as paths",
         )
 
 
