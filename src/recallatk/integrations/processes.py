@@ -127,9 +127,12 @@ class _Exchange:
             raise RecallatkError(f"collect_device={collect_device!r} is not a choice; choose one of: cpu, gpu")
         if collect_device == "gpu":
             self._check_gpu(group)
+        parent = self.dist.group.WORLD if group is None else group
         with self._waiting():
-            self.control = self._control_group(group)
-            self.dist.monitored_barrier(self.control, wait_all_ranks=True)
+            if self.dist.get_backend(parent) == "gloo":  # names who does not come; making a group would not
+                self._meet(parent)
+            self.control = self._control_group(parent)
+            self._meet(self.control)
         self.route = group if collect_device == "gpu" else self.control
         self.device = _GPU if collect_device == "gpu" else "cpu"
 
@@ -199,8 +202,10 @@ class _Exchange:
                 "collect_device='cpu', or init_process_group('nccl')"
             )
 
-    def _control_group(self, group: Any) -> Any:
-        parent = self.dist.group.WORLD if group is None else group
+    def _meet(self, group: Any) -> None:
+        self.dist.monitored_barrier(group, datetime.timedelta(seconds=self.timeout), wait_all_ranks=True)
+
+    def _control_group(self, parent: Any) -> Any:
         for known, timeout, control in _CONTROL_GROUPS:
             if known is parent and timeout == self.timeout:
                 return control

@@ -47,7 +47,7 @@ class Notes:
         labels: the labels as text.
         label_kinds: what labels were before that, by batch.
         ids: the ids, None where a row came without one.
-        groups: the named columns.
+        groups: the named columns, None where there are none.
         positions: metres, None where a row came without one.
     """
 
@@ -55,7 +55,7 @@ class Notes:
     labels: list[Any] = dataclasses.field(default_factory=list)
     label_kinds: list[str] = dataclasses.field(default_factory=list)
     ids: list[str | None] = dataclasses.field(default_factory=list)
-    groups: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    groups: list[dict[str, str] | None] = dataclasses.field(default_factory=list)
     positions: list[list[float] | None] = dataclasses.field(default_factory=list)
 
     def __len__(self) -> int:
@@ -185,7 +185,7 @@ def note_batch(
         labels=list(texts),
         label_kinds=[kind] if any(texts) else [],
         ids=list(names),
-        groups=[{name: values[row] for name, values in cells.items()} for row in range(n)],
+        groups=[{name: values[row] for name, values in cells.items()} or None for row in range(n)],
         positions=[None] * n if positions is None else as_positions(positions, n, "rows").tolist(),
     )
 
@@ -344,7 +344,7 @@ def _find_places(part: Notes, kept: tuple[_Kept, _Kept], seen: tuple[dict[str, i
 def _columns(rows: _Kept, kind: str, name: str) -> dict[str, Any]:
     """The columns of a side as `EmbeddingSet` takes them."""
     ids, labels, groups, positions = zip(*rows, strict=True) if rows else ((), (), (), ())
-    names = set(map(tuple, groups))
+    names = {tuple(cells or ()) for cells in groups}
     if len(names) > 1:
         raise RecallatkError(
             f"some {name} batches came with the groups {sorted(names)[-1]} and some with {sorted(names)[0]}; "
