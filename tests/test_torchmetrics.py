@@ -172,6 +172,17 @@ def test_forward_gives_the_batch_and_keeps_it():
     assert torch.isnan(alone["recall@1"])
 
 
+def test_one_metric_as_a_tensor():
+    emb, labels = data()
+    metric = in_batches(RecallAtK((1, 5), metrics=["mrr"], only="mrr"), emb, labels)
+    assert metric.compute() == recall_at_k(emb, labels, metrics=["mrr"])["mrr"]
+    assert metric(emb, labels).shape == ()
+    assert torch.isnan(metric(emb[:1], labels[:1]))
+    assert metric.compute().shape == ()
+    with pytest.raises(ChoiceError, match="only='map' is not among the metrics; choose one of: recall@1, recall@5"):
+        RecallAtK((1, 5), only="map")
+
+
 def test_in_a_collection():
     emb, labels = data()
     one = in_batches(RecallAtK((1, 5)), emb, labels).compute()

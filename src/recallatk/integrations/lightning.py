@@ -13,7 +13,6 @@ from typing import Any, Literal
 from recallatk.extras import import_extra
 from recallatk.integrations.processes import TIMEOUT, CollectDevice
 from recallatk.integrations.rows import Role
-from recallatk.integrations.torchmetrics import RecallAtK
 from recallatk.integrations.values import flat_values
 from recallatk.report import Report
 from recallatk.types import EvalProtocol, Qrels, RecallatkError
@@ -56,6 +55,8 @@ class RecallCallback(Callback):  # type: ignore[misc]  # lightning is not instal
         collect_device: CollectDevice = "cpu",
         timeout: float = TIMEOUT,
     ) -> None:
+        from recallatk.integrations.torchmetrics import RecallAtK  # after lightning, which brings torchmetrics
+
         super().__init__()
         self.metric = RecallAtK(
             ks, protocol=protocol, metrics=metrics, qrels=qrels, collect_device=collect_device, timeout=timeout
