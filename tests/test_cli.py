@@ -133,7 +133,11 @@ def test_several_encoders_give_one_table_with_the_values_of_each_alone(data: Pat
         alone = recallatk("eval", data, "--encoder", spec, "-k", "1", "2")
         run_id = alone.out.rstrip().rpartition(" ")[2]
         dim = re.findall(r"embedding_dim: (\d+)", alone.out)[0]
-        assert row == [spec, *(f"{value:.6f}" for value in alone.values().values()), "3", "0", "0", dim, run_id]
+        ends = [map(float, pair) for pair in re.findall(r": (\S+) to (\S+)", alone.out)]
+        intervals = [f"[{low:.3f}, {high:.3f}]".split() for low, high in ends]
+        values = zip((f"{value:.6f}" for value in alone.values().values()), intervals, strict=True)
+        cells = [word for value, interval in values for word in (value, *interval)]
+        assert row == [spec, *cells, "3", "0", "0", dim, run_id]
 
 
 def test_several_encoders_do_not_hide_what_was_skipped(data: Path) -> None:

@@ -331,6 +331,7 @@ def _in_brackets(interval: Interval) -> str:
         parts.append(f"design effect {interval.design_effect:.2f}, effective n {interval.effective_n:.1f}")
     if interval.cut:
         parts.append(f"cut at {' and '.join(str(end) for end in (0, 1) if end in (interval.low, interval.high))}")
+    parts += [interval.caveat] if interval.caveat else []
     return f" ({'; '.join(parts)})" if parts else ""
 
 
