@@ -112,7 +112,8 @@ class RecallCallback(Callback):  # type: ignore[misc]  # lightning is not instal
                 )
             role = self.roles[dataloader_idx]
         given = {name: outputs[name] for name in COLUMNS if name in outputs}
-        self.metric.update(**{**given, "embeddings": given["embeddings"].detach().cpu()}, role=role)
+        rows = given.pop("embeddings")
+        self.metric.update(rows.cpu() if hasattr(rows, "cpu") else rows, role=role, **given)
 
     def _log(self, pl_module: Any, stage: str) -> None:
         self.metric.compute()

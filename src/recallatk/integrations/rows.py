@@ -103,7 +103,9 @@ class Rows:
     ) -> None:
         """Add a batch; the arguments are those of `note_batch`."""
         self.notes.extend(note_batch(embeddings, labels, ids, role, groups=groups, positions=positions))
-        self.batches.append(embeddings.detach() if hasattr(embeddings, "detach") else embeddings)
+        # A copy: the loop may write its next batch into the same memory.
+        tensor = hasattr(embeddings, "detach")
+        self.batches.append(embeddings.detach().clone() if tensor else np.array(as_numbers(embeddings, "embeddings")))
 
     @property
     def dim(self) -> int | None:
@@ -162,6 +164,7 @@ def note_batch(
     shape = tuple(getattr(embeddings, "shape", ()))
     if len(shape) != 2 or not shape[1]:
         raise RecallatkError(f"embeddings have the shape {shape}; they must be two-dimensional, (rows, columns)")
+    as_numbers(embeddings[:1], "embeddings")  # what is no number is told of here, where the batch is at hand
     n = shape[0]
     roles = [role] * n if isinstance(role, str) else list(role)
     wrong = [one for one in ([role] if isinstance(role, str) else roles) if one not in get_args(Role)]

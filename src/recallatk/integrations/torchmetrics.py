@@ -117,7 +117,7 @@ class RecallAtK(Metric):  # type: ignore[misc]  # torchmetrics is not installed 
         Raises:
             RecallatkError: something does not fit, or is no label, id or role.
         """
-        rows = torch.as_tensor(embeddings).detach()
+        rows = _as_tensor(embeddings)
         noted = note_batch(rows, labels, ids, role, groups=groups, positions=positions)
         self.embeddings.append(rows.clone())  # the loop may write its next batch into the same memory
         self.notes.append(torch.frombuffer(bytearray(noted.to_line()), dtype=torch.uint8))
@@ -175,6 +175,16 @@ class RecallAtK(Metric):  # type: ignore[misc]  # torchmetrics is not installed 
     def _copy_state_dict(self) -> dict[str, list[Tensor]]:
         """The lists: their tensors are never written to."""
         return {"embeddings": list(self.embeddings), "notes": list(self.notes)}
+
+
+def _as_tensor(embeddings: Any) -> Tensor:
+    try:
+        return torch.as_tensor(embeddings).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise RecallatkError(
+            f"embeddings are {type(embeddings).__name__}, and no tensor can be made of it; give one tensor of "
+            "(rows, columns), such as output.last_hidden_state[:, 0]"
+        ) from error
 
 
 def recall_at_k(
