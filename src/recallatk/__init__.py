@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recallatk.comparison import Comparison, compare
     from recallatk.datasets import load_dataset, load_qrels, load_ranked_lists
     from recallatk.embeddings import load_embeddings, save_embeddings
     from recallatk.encoders import load_encoder
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Comparison",
     "Dataset",
     "EmbeddingSet",
     "EncodedDataset",
@@ -51,6 +53,7 @@ __all__ = [
     "RecallatkError",
     "Report",
     "SampleSet",
+    "compare",
     "encode",
     "encode_all",
     "encode_dataset",
@@ -73,6 +76,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "comparison": ("Comparison", "compare"),
     "datasets": ("load_dataset", "load_qrels", "load_ranked_lists"),
     "embeddings": ("load_embeddings", "save_embeddings"),
     "encoders": ("load_encoder",),

@@ -109,6 +109,7 @@ class Report(Mapping[str, float]):
         provenance: encoder, data, environment.
         queries: one column for each thing known of a query, one row a query, in the order of the query set.
         intervals: how the intervals were made.
+        ids_given: whether the queries have ids, or were numbered by row; None where an early record does not say.
     """
 
     protocol: EvalProtocol
@@ -126,6 +127,7 @@ class Report(Mapping[str, float]):
     provenance: Provenance
     queries: Mapping[str, tuple[Any, ...] | npt.NDArray[Any]]
     intervals: IntervalRule = dataclasses.field(default_factory=lambda: IntervalRule("none"))
+    ids_given: bool | None = None
 
     def __getitem__(self, metric: str) -> float:
         if metric not in self.values_by_metric:
@@ -260,6 +262,7 @@ class Report(Mapping[str, float]):
             "warnings": list(self.warnings),
             "protocol": dataclasses.asdict(self.protocol),
             "intervals": dataclasses.asdict(self.intervals),
+            "ids_given": self.ids_given,
             "hashes": dict(self.hashes),
             "provenance": dataclasses.asdict(self.provenance),
         }
@@ -301,6 +304,7 @@ def report_from_record(record: Mapping[str, Any], queries: Mapping[str, Any]) ->
         queries=queries,
         # Runs of before there were intervals are still read.
         intervals=IntervalRule(**record.get("intervals", {"ci": "none"})),
+        ids_given=record.get("ids_given"),
     )
 
 

@@ -180,6 +180,7 @@ class Task:
             provenance=provenance,
             queries=query_rows(query, self.gallery, columns, names, protocol),
             intervals=self.intervals,
+            ids_given=query.ids is not None,
         )
 
     def _clusters(self, kept: npt.NDArray[np.int64]) -> Clusters:
