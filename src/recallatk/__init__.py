@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recallatk.comparison import Comparison, compare
     from recallatk.datasets import load_dataset, load_qrels, load_ranked_lists
     from recallatk.embeddings import load_embeddings, save_embeddings
     from recallatk.encoders import load_encoder
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from recallatk.verification import Moved, Verification, verify_run
 
 __all__ = [
+    "Comparison",
     "Dataset",
     "EmbeddingSet",
     "EncodedDataset",
@@ -54,6 +56,7 @@ __all__ = [
     "Report",
     "SampleSet",
     "Verification",
+    "compare",
     "encode",
     "encode_all",
     "encode_dataset",
@@ -77,6 +80,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "comparison": ("Comparison", "compare"),
     "datasets": ("load_dataset", "load_qrels", "load_ranked_lists"),
     "embeddings": ("load_embeddings", "save_embeddings"),
     "encoders": ("load_encoder",),

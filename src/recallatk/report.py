@@ -111,6 +111,7 @@ class Report(Mapping[str, float]):
         intervals: how the intervals were made.
         samples: the rows of the "query" and the "gallery" side (leave-one-out: of "both"), without embeddings; what
             `recallatk verify` names things by.
+        ids_given: whether the queries have ids, or were numbered by row; None where an early record does not say.
     """
 
     protocol: EvalProtocol
@@ -129,6 +130,7 @@ class Report(Mapping[str, float]):
     queries: Mapping[str, tuple[Any, ...] | npt.NDArray[Any]]
     intervals: IntervalRule = dataclasses.field(default_factory=lambda: IntervalRule("none"))
     samples: Mapping[str, SampleSet] = dataclasses.field(default_factory=dict)
+    ids_given: bool | None = None
 
     def __getitem__(self, metric: str) -> float:
         if metric not in self.values_by_metric:
@@ -263,6 +265,7 @@ class Report(Mapping[str, float]):
             "warnings": list(self.warnings),
             "protocol": dataclasses.asdict(self.protocol),
             "intervals": dataclasses.asdict(self.intervals),
+            "ids_given": self.ids_given,
             "hashes": dict(self.hashes),
             "provenance": dataclasses.asdict(self.provenance),
         }
@@ -307,6 +310,7 @@ def report_from_record(
         # Runs of before there were intervals are still read.
         intervals=IntervalRule(**record.get("intervals", {"ci": "none"})),
         samples={} if samples is None else samples,
+        ids_given=record.get("ids_given"),
     )
 
 

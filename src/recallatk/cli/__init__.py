@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
 
 from recallatk.cli.check import check
+from recallatk.cli.compare import compare
 from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_EMBEDDINGS,
@@ -69,6 +70,7 @@ app = App(
 app.command(score)
 app.command(check)
 app.command(verify)
+app.command(compare)
 
 
 @app.command(name="eval")

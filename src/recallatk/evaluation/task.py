@@ -184,6 +184,7 @@ class Task:
             samples={"both": _columns(query)}
             if self.alone
             else {"query": _columns(query), "gallery": _columns(self.gallery)},
+            ids_given=query.ids is not None,
         )
 
     def _clusters(self, kept: npt.NDArray[np.int64]) -> Clusters:
