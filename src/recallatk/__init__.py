@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         RecallatkError,
         SampleSet,
     )
+    from recallatk.verification import Moved, Verification, verify_run
 
 __all__ = [
     "Comparison",
@@ -48,11 +49,13 @@ __all__ = [
     "ImageSet",
     "Inspection",
     "IntervalRule",
+    "Moved",
     "Qrels",
     "RankedLists",
     "RecallatkError",
     "Report",
     "SampleSet",
+    "Verification",
     "compare",
     "encode",
     "encode_all",
@@ -73,6 +76,7 @@ __all__ = [
     "save_embeddings",
     "save_run",
     "score_lists",
+    "verify_run",
 ]
 
 _HOMES = {
@@ -106,6 +110,7 @@ _HOMES = {
         "RecallatkError",
         "SampleSet",
     ),
+    "verification": ("Moved", "Verification", "verify_run"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
