@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         RecallatkError,
         SampleSet,
     )
+    from recallatk.verification import Moved, Verification, verify_run
 
 __all__ = [
     "Comparison",
@@ -54,12 +55,14 @@ __all__ = [
     "ImageSet",
     "Inspection",
     "IntervalRule",
+    "Moved",
     "Plan",
     "Qrels",
     "RankedLists",
     "RecallatkError",
     "Report",
     "SampleSet",
+    "Verification",
     "check_gate",
     "compare",
     "encode",
@@ -84,6 +87,7 @@ __all__ = [
     "save_run",
     "score_lists",
     "track",
+    "verify_run",
 ]
 
 _HOMES = {
@@ -121,6 +125,7 @@ _HOMES = {
         "RecallatkError",
         "SampleSet",
     ),
+    "verification": ("Moved", "Verification", "verify_run"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

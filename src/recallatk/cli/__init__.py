@@ -2,7 +2,6 @@
 
 # No `from __future__ import annotations`: the command line is made from these annotations.
 
-import dataclasses
 import io
 import os
 import re
@@ -41,10 +40,11 @@ from recallatk.cli.flags import (
 from recallatk.cli.gate import gate as gate_command
 from recallatk.cli.gate import read_gate
 from recallatk.cli.history import history
-from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming
+from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming, with_qrels
 from recallatk.cli.plan import plan
 from recallatk.cli.printing import fail, make_console, print_table, tell, tell_notes
 from recallatk.cli.score import LABELLED, read_qrels, score
+from recallatk.cli.verify import verify
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
 from recallatk.wording import counted
 
@@ -75,6 +75,7 @@ app = App(
 )
 app.command(score)
 app.command(check)
+app.command(verify)
 app.command(compare)
 app.command(history)
 app.command(gate_command)
@@ -128,7 +129,7 @@ def eval_(
         jobs = encode_images(dataset, loaded, reading, encoding, output)
     if reading.qrels is not None:
         qrels = read_qrels(reading.qrels, protocol)
-        jobs = ((spec, _with_qrels(encoded, qrels)) for spec, encoded in jobs)
+        jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
     runs = _evaluate(jobs, protocol, metric, {**engine, "intervals": intervals}, started, several=several)
     deliver(runs, output, folders, several=several, conditions=conditions)
 
@@ -338,10 +339,6 @@ def _check_whole_numbers(_app: App, _commands: Any, arguments: ArgumentCollectio
             except ChoiceError as error:
                 problem = str(error)
         raise ChoiceError(f"{argument.name}: {problem}")
-
-
-def _with_qrels(encoded: Any, qrels: Any) -> Any:
-    return encoded if isinstance(encoded, RecallatkError) else dataclasses.replace(encoded, qrels=qrels)
 
 
 def _evaluate(

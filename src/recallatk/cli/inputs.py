@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from recallatk.cli.flags import NO_ENCODING, Embeddings, Encoding, Output, Reading
 from recallatk.cli.printing import progress
-from recallatk.types import ChoiceError, Dataset, Encoder, RecallatkError
+from recallatk.types import ChoiceError, Dataset, Encoder, Qrels, RecallatkError
 
 if TYPE_CHECKING:
     from recallatk.run import EncodedDataset
@@ -77,8 +77,9 @@ def encode_images(
     for spec, load in encoders.items():
         try:
             with naming(spec, several=len(encoders) > 1), progress(spec, images, quiet=output.quiet) as on_progress:
+                encoder = load()
                 yielded: EncodedDataset | RecallatkError = _encode(
-                    load(), dataset, reading, encoding, cache, on_progress
+                    spec, encoder, dataset, reading, encoding, cache, on_progress
                 )
         except ChoiceError:  # a flag is wrong: it is so for all of them
             raise
@@ -88,7 +89,13 @@ def encode_images(
 
 
 def _encode(
-    encoder: Encoder, dataset: Dataset, reading: Reading, encoding: Encoding, cache: Any, on_progress: Any
+    spec: str,
+    encoder: Encoder,
+    dataset: Dataset,
+    reading: Reading,
+    encoding: Encoding,
+    cache: Any,
+    on_progress: Any,
 ) -> EncodedDataset:
     from recallatk.encoders.consistency import check_encoder_on_files
     from recallatk.images import DecodePolicy
@@ -116,6 +123,7 @@ def _encode(
         cache=cache,
         workers=encoding.workers,
         on_progress=on_progress,
+        request={"spec": spec, "device": encoding.device, "dtype": encoding.dtype},
     )
     if check is None:
         return encoded
@@ -146,6 +154,15 @@ def load_files(
         on_error=reading.on_error,
         memory=memory,
     )
+
+
+def with_qrels(encoded: EncodedDataset | RecallatkError, qrels: Qrels, path: Path) -> EncodedDataset | RecallatkError:
+    """The data set with judged pairs from a file, which the record names; an error stays one."""
+    if isinstance(encoded, RecallatkError):
+        return encoded
+    data = {**encoded.provenance.data, "qrels": str(path)}
+    provenance = dataclasses.replace(encoded.provenance, data=data)
+    return dataclasses.replace(encoded, qrels=qrels, provenance=provenance)
 
 
 @contextlib.contextmanager
