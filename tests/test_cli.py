@@ -466,7 +466,9 @@ def test_the_note_of_a_failed_run_goes_when_the_run_is_there_and_the_other_way_r
     assert recallatk(*working).code == 0
     assert files_in("run") == ["queries.parquet", "record.json", "samples.parquet"]
     assert recallatk(*failing).code == 3
-    assert files_in("run") == ["queries.parquet", "record.json", "samples.parquet"], "nothing is lost without --overwrite"
+    assert files_in("run") == ["queries.parquet", "record.json", "samples.parquet"], (
+        "nothing is lost without --overwrite"
+    )
     assert recallatk(*failing, "--overwrite").code == 3
     assert files_in("run") == ["failed.json"], "the folder does not show an older run as this one"
 
