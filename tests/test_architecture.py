@@ -42,7 +42,9 @@ ARROWS: dict[str, set[str]] = {
     "evaluation": {"relevance", "ranking", "metrics", "statistics", "signature", "report"},
     "neighbours": {"ranking"},
     "comparison": {"statistics", "signature", "report"},
-    "history": {"statistics", "report"},
+    "history": {"statistics", "report", "comparison"},
+    "gates": {"statistics", "report", "comparison"},
+    "planning": {"statistics", "report", "comparison"},
     "run": {
         "images",
         "datasets",
