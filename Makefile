@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml setup.py ci/constraints.txt $(wildcard src/recallatk/ra
 
 $(PEERS_STAMP): $(STAMP)
 	$(PIP) -e '.[dev,peers]'
-	$(PIP) --no-deps mmengine mmpretrain # the rest of them is OpenCV and more; mmengine-parts holds what is imported
+	$(PIP) --no-deps mmengine mmpretrain # what they import is in mmengine-parts; they ask for more
 	@touch $@
 
 demo: setup ## Evaluate an encoder on the photos that come with the package
