@@ -37,7 +37,7 @@ ARROWS: dict[str, set[str]] = {
     "metrics": {"ranking"},
     "statistics": set(),
     "signature": set(),
-    "report": {"signature"},
+    "report": {"statistics", "signature"},
     "exports": {"report"},
     "evaluation": {"relevance", "ranking", "metrics", "statistics", "signature", "report"},
     "neighbours": {"ranking"},

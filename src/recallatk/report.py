@@ -10,7 +10,8 @@ from typing import Any
 import numpy.typing as npt
 
 from recallatk.signature import Signature
-from recallatk.types import EvalProtocol, RecallatkError, Skipped
+from recallatk.statistics import Interval, describe_rule
+from recallatk.types import EvalProtocol, IntervalRule, RecallatkError, Skipped
 from recallatk.wording import one_line
 
 SCHEMA = "recallatk.record/1"
@@ -30,6 +31,7 @@ class Value:
         hits_min: the hits with every tie broken against us.
         hits_max: the hits with every tie broken for us.
         chance: recall@k only: the value of a random order of the gallery; None where the gallery is not known.
+        interval: how far the value would move over other queries of the same kind; None where nothing can be said.
     """
 
     value: float
@@ -40,6 +42,7 @@ class Value:
     hits_min: int | None = None
     hits_max: int | None = None
     chance: float | None = None
+    interval: Interval | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +108,7 @@ class Report(Mapping[str, float]):
         hashes: the full hashes behind the signature.
         provenance: encoder, data, environment.
         queries: one column for each thing known of a query, one row a query, in the order of the query set.
+        intervals: how the intervals were made.
     """
 
     protocol: EvalProtocol
@@ -121,6 +125,7 @@ class Report(Mapping[str, float]):
     hashes: Mapping[str, str]
     provenance: Provenance
     queries: Mapping[str, tuple[Any, ...] | npt.NDArray[Any]]
+    intervals: IntervalRule = dataclasses.field(default_factory=lambda: IntervalRule("none"))
 
     def __getitem__(self, metric: str) -> float:
         if metric not in self.values_by_metric:
@@ -171,6 +176,7 @@ class Report(Mapping[str, float]):
             "excluded": self._without_positive_lines(),
             "skipped": self._skipped_lines(),
             "metrics": self._lines("value", recall=False, percent=percent),
+            "interval": self._interval_lines(percent=percent),
             "chance": self._lines("chance", recall=True, percent=percent),
             "ties": self._tie_lines(percent=percent),
             "warnings": [f"- {one_line(warning)}" for warning in self.warnings],
@@ -197,6 +203,16 @@ class Report(Mapping[str, float]):
             for name, value in self.values_by_metric.items()
             if name.startswith("recall@") == recall and (number := getattr(value, field)) is not None
         ]
+
+    def _interval_lines(self, *, percent: bool) -> list[str]:
+        known = {name: value.interval for name, value in self.values_by_metric.items() if value.interval is not None}
+        if not known:
+            return []
+        lines = [describe_rule(self.intervals, next(iter(known.values())).clusters)]
+        for name, interval in known.items():
+            low, high = (_number(end, percent=percent) for end in (interval.low, interval.high))
+            lines.append(f"{name}: {low} to {high}" + _in_brackets(interval))
+        return lines
 
     def _without_positive_lines(self) -> list[str]:
         if not self.without_positive:
@@ -243,6 +259,7 @@ class Report(Mapping[str, float]):
             "without_positive": [dataclasses.asdict(group) for group in self.without_positive],
             "warnings": list(self.warnings),
             "protocol": dataclasses.asdict(self.protocol),
+            "intervals": dataclasses.asdict(self.intervals),
             "hashes": dict(self.hashes),
             "provenance": dataclasses.asdict(self.provenance),
         }
@@ -267,7 +284,7 @@ def report_from_record(record: Mapping[str, Any], queries: Mapping[str, Any]) ->
     columns = ("num_queries", "num_gallery", "num_labels", "embedding_dim", "tied_queries", "near_tied_queries")
     return Report(
         protocol=EvalProtocol(**{**record["protocol"], "ks": tuple(record["protocol"]["ks"])}),
-        values_by_metric={name: Value(**value) for name, value in record["metrics"].items()},
+        values_by_metric={name: _value(value) for name, value in record["metrics"].items()},
         **{name: counts[name] for name in columns},
         without_positive=tuple(WithoutPositive(**group) for group in record["without_positive"]),
         warnings=tuple(record["warnings"]),
@@ -282,7 +299,14 @@ def report_from_record(record: Mapping[str, Any], queries: Mapping[str, Any]) ->
             }
         ),
         queries=queries,
+        # Runs of before there were intervals are still read.
+        intervals=IntervalRule(**record.get("intervals", {"ci": "none"})),
     )
+
+
+def _value(known: Mapping[str, Any]) -> Value:
+    interval = known.get("interval")
+    return Value(**{**known, "interval": None if interval is None else Interval(**interval)})
 
 
 def _plain(value: Any) -> Any:
@@ -294,6 +318,20 @@ def _plain(value: Any) -> Any:
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _in_brackets(interval: Interval) -> str:
+    """What is to be known of an interval, in brackets behind it; nothing if it is as was asked and tells no more."""
+    parts = []
+    if interval.reason and interval.method == "wilson":
+        parts.append(f"wilson, as if queries were independent: {interval.reason}")
+    elif interval.reason:
+        parts.append(f"{interval.method} over queries: {interval.reason}")
+    elif interval.design_effect is not None and interval.effective_n is not None:
+        parts.append(f"design effect {interval.design_effect:.2f}, effective n {interval.effective_n:.1f}")
+    if interval.cut:
+        parts.append(f"cut at {' and '.join(str(end) for end in (0, 1) if end in (interval.low, interval.high))}")
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _number(value: float, *, percent: bool) -> str:

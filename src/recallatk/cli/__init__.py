@@ -19,6 +19,7 @@ from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_EMBEDDINGS,
     NO_ENCODING,
+    NO_INTERVALS,
     NO_OUTPUT,
     NO_PROTOCOL,
     NO_RANKING,
@@ -26,6 +27,7 @@ from recallatk.cli.flags import (
     OUTPUT_GROUP,
     Embeddings,
     Encoding,
+    Intervals,
     Many,
     Output,
     Protocol,
@@ -77,6 +79,7 @@ def eval_(
     metric: Many = (),
     protocol_file: Annotated[Path | None, Parameter(name="--protocol")] = None,
     protocol: Protocol = NO_PROTOCOL,
+    intervals: Intervals = NO_INTERVALS,
     embeddings: Embeddings = NO_EMBEDDINGS,
     reading: Reading = NO_READING,
     encoding: Encoding = NO_ENCODING,
@@ -113,7 +116,7 @@ def eval_(
     if reading.qrels is not None:
         qrels = read_qrels(reading.qrels, protocol)
         jobs = ((spec, dataclasses.replace(encoded, qrels=qrels)) for spec, encoded in jobs)
-    runs = _evaluate(jobs, protocol, metric, engine, started, several=several)
+    runs = _evaluate(jobs, protocol, metric, {**engine, "intervals": intervals}, started, several=several)
     deliver(runs, output, folders, several=several)
 
 
@@ -326,7 +329,7 @@ def _evaluate(
     jobs: Iterator[tuple[str, Any]],
     protocol: EvalProtocol,
     metrics: Sequence[str],
-    engine: dict[str, Any],
+    choices: dict[str, Any],
     started: datetime,
     *,
     several: bool,
@@ -336,6 +339,6 @@ def _evaluate(
 
     for spec, encoded in jobs:
         with naming(spec, several=several):
-            report = evaluate_encoded(encoded, protocol=protocol, metrics=metrics, started=started, **engine)
+            report = evaluate_encoded(encoded, protocol=protocol, metrics=metrics, started=started, **choices)
         yield spec, report, encoded
         started = datetime.now(UTC)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from recallatk.encoders.request import Dtype
-from recallatk.types import ChoiceError, EvalProtocol, OnError
+from recallatk.types import ChoiceError, EvalProtocol, IntervalRule, OnError
 
 PROTOCOL_GROUP = Group("Protocol: everything that can change the number", sort_key=1)
 INPUT_GROUP = Group("Embeddings instead of DATA", sort_key=2)
@@ -20,9 +20,11 @@ SCORES_GROUP = Group("Scores of any system", sort_key=2)
 FOLDERS_GROUP = Group("Reading DATA", sort_key=3)
 ENCODING_GROUP = Group("Encoding", sort_key=4)
 RANKING_GROUP = Group("Ranking: speed and memory, never the number", sort_key=5)
+INTERVALS_GROUP = Group("Intervals: how sure the number is", sort_key=5)
 OUTPUT_GROUP = Group("Output", sort_key=6)
 
 Protocol = Annotated[EvalProtocol, Parameter(name="*", group=PROTOCOL_GROUP)]
+Intervals = Annotated[IntervalRule, Parameter(name="*", group=INTERVALS_GROUP)]
 Many = tuple[str, ...]
 
 # Spellings of other tools, and short forms. `_` and `-` are alike in every flag.
@@ -207,6 +209,7 @@ NO_SCORES = Scores()
 NO_RANKING = Ranking()
 NO_OUTPUT = Output()
 NO_PROTOCOL = EvalProtocol()
+NO_INTERVALS = IntervalRule()
 
 
 # Flags of several values: numbers may follow each other, and the first label may be anything, such as -1.

@@ -15,11 +15,19 @@ def print_comparison(reports: dict[str, Any], *, percent: bool) -> None:
     first = next(iter(reports.values()))
     rows = []
     for spec, report in reports.items():
-        values = [f"{100 * value:.4f}" if percent else f"{value:.6f}" for value in report.values()]
+        values = [_with_interval(value, percent=percent) for value in report.values_by_metric.values()]
         counts = (report.num_evaluated, report.num_excluded, len(report.provenance.skipped), report.embedding_dim)
         rows.append((spec, *values, *map(str, counts), report.signature.run_id))
     print_table(("encoder", *first, "evaluated", "excluded", "skipped", "dim", "run id"), rows)
     tell([f"{spec}: {warning}" for spec, report in reports.items() for warning in report.warnings])
+
+
+def _with_interval(value: Any, *, percent: bool) -> str:
+    text = f"{100 * value.value:.4f}" if percent else f"{value.value:.6f}"
+    if value.interval is None:
+        return text
+    low, high = (f"{100 * end:.1f}" if percent else f"{end:.3f}" for end in (value.interval.low, value.interval.high))
+    return f"{text} [{low}, {high}]"
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -9,7 +9,18 @@ from typing import Annotated, Any, cast
 from cyclopts import Parameter
 
 from recallatk.cli.delivery import check_metrics, check_output, deliver
-from recallatk.cli.flags import NO_OUTPUT, NO_PROTOCOL, NO_SCORES, Many, Output, Protocol, Scores, parse_bytes
+from recallatk.cli.flags import (
+    NO_INTERVALS,
+    NO_OUTPUT,
+    NO_PROTOCOL,
+    NO_SCORES,
+    Intervals,
+    Many,
+    Output,
+    Protocol,
+    Scores,
+    parse_bytes,
+)
 from recallatk.types import ChoiceError, EvalProtocol, Qrels
 
 LABELLED = ("label", "labels")
@@ -22,6 +33,7 @@ def score(
     memory: str | None = None,
     protocol_file: Annotated[Path | None, Parameter(name="--protocol")] = None,
     protocol: Protocol = NO_PROTOCOL,
+    intervals: Intervals = NO_INTERVALS,
     scores: Scores = NO_SCORES,
     output: Output = NO_OUTPUT,
 ) -> None:
@@ -41,7 +53,7 @@ def score(
     if output.save_embeddings:
         raise ChoiceError("--save-embeddings: there are none here; `recallatk eval` has embeddings")
     folders = check_output(output, ("scores",))
-    common = {"protocol": protocol, "metrics": metric, "memory": budget, "started": started}
+    common = {"protocol": protocol, "metrics": metric, "memory": budget, "started": started, "intervals": intervals}
     deliver(iter([("scores", _report(scores, protocol, common), None)]), output, folders, several=False)
 
 

@@ -17,6 +17,7 @@ from recallatk.report import Provenance, Report
 from recallatk.types import (
     EmbeddingSet,
     EvalProtocol,
+    IntervalRule,
     Qrels,
     RankedLists,
     RecallatkError,
@@ -38,6 +39,7 @@ def evaluate_embeddings(
     protocol: EvalProtocol | None = None,
     qrels: Qrels | None = None,
     metrics: Sequence[str] = (),
+    intervals: IntervalRule | None = None,
     backend: str = "auto",
     memory: int | None = None,
     threads: int | None = None,
@@ -52,6 +54,7 @@ def evaluate_embeddings(
             are judged by `relevance="labels"`.
         qrels: judged pairs, for `relevance="qrels"` and for junk.
         metrics: metrics beside recall@k, such as `"set_recall@5"` or `"mrr"`.
+        intervals: how intervals are made; default `IntervalRule()`, robust to queries of one label that are alike.
         backend: how to count; never changes a number.
         memory: bytes that the whole process may hold while it ranks, mapped files counted (default: what it holds and
             a quarter of what is free). Embeddings that do not fit are ranked in parts.
@@ -69,7 +72,7 @@ def evaluate_embeddings(
     """
     gallery = None if gallery is query else gallery
     _check_sets(query, gallery, (EmbeddingSet,), "EmbeddingSet(embeddings, labels)")
-    task = Task.of(query, gallery, protocol, qrels, metrics)
+    task = Task.of(query, gallery, protocol, qrels, metrics, intervals)
     sets = [query.embeddings] if gallery is None else [query.embeddings, gallery.embeddings]
     if sets[0].shape[1] != sets[-1].shape[1]:
         names = side_names(query, gallery)
@@ -106,6 +109,7 @@ def evaluate_scores(
     protocol: EvalProtocol | None = None,
     qrels: Qrels | None = None,
     metrics: Sequence[str] = (),
+    intervals: IntervalRule | None = None,
     memory: int | None = None,
     provenance: Provenance | None = None,
     gallery_known: bool = True,
@@ -120,6 +124,7 @@ def evaluate_scores(
         protocol: as for `evaluate_embeddings`; its `similarity` says nothing here.
         qrels: as for `evaluate_embeddings`.
         metrics: as for `evaluate_embeddings`.
+        intervals: as for `evaluate_embeddings`.
         memory: as for `evaluate_embeddings`.
         provenance: as for `evaluate_embeddings`.
         gallery_known: whether `gallery` is the whole gallery; where it is only what lists and qrels name, the value
@@ -136,7 +141,7 @@ def evaluate_scores(
     """
     gallery = None if gallery is query else gallery
     _check_sets(query, gallery, (SampleSet, EmbeddingSet), "SampleSet(labels, ids)")
-    task = Task.of(query, gallery, protocol, qrels, metrics)
+    task = Task.of(query, gallery, protocol, qrels, metrics, intervals)
     doubts: list[str] = []
     budget, notes = working_memory(memory, Block.least().bytes(1))
     if isinstance(scores, RankedLists):

@@ -85,6 +85,7 @@ def sign(
     n_gallery: int,
     num_labels: int,
     *,
+    interval: str,
     from_scores: bool = False,
 ) -> signature.Signature:
     """Every part in its place; of somebody else's scores nobody knows the similarity."""
@@ -105,7 +106,7 @@ def sign(
             "pre": short.get("pre"),
             "w": signature.short_fingerprint(hashes["w"]) if "w" in hashes else None,
             "emb": short["emb"],
-            "ci": "none",
+            "ci": interval,
             "v": version("recallatk"),
         }
     )

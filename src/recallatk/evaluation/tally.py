@@ -13,7 +13,8 @@ import numpy.typing as npt
 from recallatk.metrics import MetricName, Values, chance_of_hit, mean_value
 from recallatk.ranking import Ranking
 from recallatk.report import Value
-from recallatk.types import EvalProtocol, Label, Samples, Ties
+from recallatk.statistics import Clusters, interval_of_mean
+from recallatk.types import EvalProtocol, IntervalRule, Label, Samples, Ties
 
 TIE_RULES: tuple[Ties, ...] = ("expected", "pessimistic", "optimistic")
 
@@ -55,13 +56,20 @@ def summarise(
     labels: Sequence[Label],
     protocol: EvalProtocol,
     *,
+    clusters: Clusters,
+    intervals: IntervalRule,
     gallery_known: bool = True,
 ) -> Value:
-    """One metric over the evaluated queries, with what other tie rules and, in a known gallery, chance would give."""
+    """One metric over the evaluated queries: value and interval, and what other tie rules and chance would give.
+
+    Chance only where the gallery is known.
+    """
     per_query = {ties: columns.values[str(name), ties][kept] for ties in TIE_RULES}
     means = {ties: mean_value(values, labels, average=protocol.average) for ties, values in per_query.items()}
-    value = Value(means[protocol.ties], len(kept), means["pessimistic"], means["optimistic"])
-    if name.name not in ("recall", "cmc") or name.k is None:
+    hit_or_miss = name.name in ("recall", "cmc") and name.k is not None
+    interval = interval_of_mean(per_query[protocol.ties], clusters, rule=intervals, hits=hit_or_miss)
+    value = Value(means[protocol.ties], len(kept), means["pessimistic"], means["optimistic"], interval=interval)
+    if not hit_or_miss or name.k is None:
         return value
     chance = chance_of_hit(columns.counts["n_candidates"][kept], columns.counts["n_positives"][kept], name.k)
     return dataclasses.replace(

@@ -16,7 +16,19 @@ from recallatk.metrics import MetricName, parse_metric
 from recallatk.ranking import Depth, Ranking
 from recallatk.relevance import Relevance, build_relevance
 from recallatk.report import Provenance, Report, WithoutPositive
-from recallatk.types import EvalProtocol, Label, Qrels, RecallatkError, Samples, Similarity, distinct_labels, each_label
+from recallatk.statistics import Clusters, cluster_queries, sign_rule
+from recallatk.types import (
+    ChoiceError,
+    EvalProtocol,
+    IntervalRule,
+    Label,
+    Qrels,
+    RecallatkError,
+    Samples,
+    Similarity,
+    distinct_labels,
+    each_label,
+)
 from recallatk.wording import counted, one_line
 
 
@@ -36,6 +48,7 @@ class Task:
     names: tuple[MetricName, ...]
     relevance: Relevance
     qrels: Qrels | None
+    intervals: IntervalRule
 
     @classmethod
     def of(
@@ -45,6 +58,7 @@ class Task:
         protocol: EvalProtocol | None,
         qrels: Qrels | None,
         metrics: Sequence[str],
+        intervals: IntervalRule | None,
     ) -> Task:
         """Check that everything fits; several labels a sample make `relevance="label"` mean "labels"."""
         protocol = EvalProtocol() if protocol is None else protocol
@@ -64,10 +78,11 @@ class Task:
         deeper = [name.k for name in names if name.name == "recall" and name.k is not None]
         protocol = dataclasses.replace(protocol, ks=(*protocol.ks, *deeper))  # recall@k is never beside the ks
         names = metric_names(protocol, metrics)
+        intervals = _check_intervals(intervals, query, protocol)
         relevance = build_relevance(query, gallery, protocol, qrels=qrels)
         gallery_side = signature.Side("g", other)
         sides = (gallery_side, signature.Side("q", query, twin=gallery_side if gallery is None else None))
-        return cls(query, other, gallery is None, sides, protocol, names, relevance, qrels)
+        return cls(query, other, gallery is None, sides, protocol, names, relevance, qrels, intervals)
 
     @property
     def similarity(self) -> Similarity:
@@ -126,9 +141,20 @@ class Task:
         )
         num_labels = len(distinct_labels(query.labels, self.gallery.labels))
         gallery = None if self.alone else self.gallery
+        clusters = self._clusters(kept)
         caveats = find_caveats(query, gallery, columns.counts, kept, protocol, names, gallery_known=gallery_known)
         values = {
-            str(name): summarise(name, columns, kept, labels, protocol, gallery_known=gallery_known) for name in names
+            str(name): summarise(
+                name,
+                columns,
+                kept,
+                labels,
+                protocol,
+                clusters=clusters,
+                intervals=self.intervals,
+                gallery_known=gallery_known,
+            )
+            for name in names
         }
         return Report(
             protocol=protocol,
@@ -142,12 +168,41 @@ class Task:
             near_tied_queries=count_near_tied(columns, kept, protocol.ks),
             warnings=(*provenance.warnings, *self.relevance.doubts, *doubts, *caveats),
             signature=sign(
-                protocol, hashes, len(kept), len(self.gallery), num_labels, from_scores=embedding_dim is None
+                protocol,
+                hashes,
+                len(kept),
+                len(self.gallery),
+                num_labels,
+                interval=sign_rule(self.intervals, clusters.count),
+                from_scores=embedding_dim is None,
             ),
             hashes=hashes,
             provenance=provenance,
             queries=query_rows(query, self.gallery, columns, names, protocol),
+            intervals=self.intervals,
         )
+
+    def _clusters(self, kept: npt.NDArray[np.int64]) -> Clusters:
+        """The clusters of the evaluated queries."""
+        column = self.intervals.cluster
+        values = self.query.labels if column == "label" else self.query.groups[column]
+        return cluster_queries([values[row] for row in kept.tolist()], column=column, average=self.protocol.average)
+
+
+def _check_intervals(rule: IntervalRule | None, query: Samples, protocol: EvalProtocol) -> IntervalRule:
+    """The rule, refused where it does not fit the queries or the mean that it is of."""
+    rule = IntervalRule() if rule is None else rule
+    if not isinstance(rule, IntervalRule):
+        raise RecallatkError(f"intervals is {type(rule).__name__}; build one, such as IntervalRule(ci='wilson')")
+    if rule.cluster != "label" and rule.cluster not in query.groups:
+        known = ", ".join(["label", *query.groups])
+        raise ChoiceError(f"cluster={rule.cluster!r} is no column of the {query.name} set; its columns are: {known}")
+    if protocol.average == "macro" and rule.ci != "none" and (rule.cluster != "label" or not rule.clustered):
+        raise ChoiceError(
+            f"ci={rule.ci}, cluster={rule.cluster}: average=macro is a mean over labels, so the labels are its "
+            "clusters; use cluster-t or cluster-bootstrap over label, or none"
+        )
+    return rule
 
 
 def metric_names(protocol: EvalProtocol, metrics: Sequence[str]) -> tuple[MetricName, ...]:

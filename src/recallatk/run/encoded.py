@@ -20,7 +20,17 @@ from recallatk.report import Provenance, Report
 from recallatk.run.cached import cache_notes, is_about_this_run, open_rows
 from recallatk.run.description import describe_encoder
 from recallatk.run.environment import describe_environment
-from recallatk.types import Dataset, EmbeddingSet, Encoder, EvalProtocol, ImageSet, OnError, Qrels, Skipped
+from recallatk.types import (
+    Dataset,
+    EmbeddingSet,
+    Encoder,
+    EvalProtocol,
+    ImageSet,
+    IntervalRule,
+    OnError,
+    Qrels,
+    Skipped,
+)
 from recallatk.wording import counted
 
 
@@ -129,6 +139,7 @@ def evaluate_encoded(
     *,
     protocol: EvalProtocol | None = None,
     metrics: Sequence[str] = (),
+    intervals: IntervalRule | None = None,
     backend: str = "auto",
     memory: int | None = None,
     threads: int | None = None,
@@ -140,6 +151,7 @@ def evaluate_encoded(
         encoded: the embeddings and where they came from.
         protocol: as for `evaluate_embeddings`.
         metrics: as for `evaluate_embeddings`.
+        intervals: as for `evaluate_embeddings`.
         backend: as for `evaluate_embeddings`.
         memory: as for `evaluate_embeddings`.
         threads: as for `evaluate_embeddings`.
@@ -155,6 +167,7 @@ def evaluate_encoded(
         protocol=protocol,
         qrels=encoded.qrels,
         metrics=metrics,
+        intervals=intervals,
         backend=backend,
         memory=memory,
         threads=threads,

@@ -15,7 +15,7 @@ from recallatk.encoding import BATCH
 from recallatk.relevance import check_labels_agree
 from recallatk.report import Report
 from recallatk.run.encoded import encode_sides, evaluate_encoded
-from recallatk.types import Encoder, EvalProtocol, ImageSet, RecallatkError, as_labels
+from recallatk.types import Encoder, EvalProtocol, ImageSet, IntervalRule, RecallatkError, as_labels
 from recallatk.wording import counted
 
 
@@ -28,6 +28,7 @@ def evaluate(
     ks: Sequence[int] | int = (1, 5, 10),
     *,
     protocol: EvalProtocol | None = None,
+    intervals: IntervalRule | None = None,
     batch: int = BATCH,
     decode: bool = False,
 ) -> Report:
@@ -47,6 +48,7 @@ def evaluate(
         encoder_fn: a callable from a list of n elements to an array (n, d).
         ks: the cutoffs; not used when `protocol` is given.
         protocol: everything that can change the number.
+        intervals: as for `evaluate_embeddings`.
         batch: how many elements go into the encoder at once.
         decode: elements are paths and the encoder wants RGB images; by default elements are handed over as they are.
 
@@ -70,7 +72,7 @@ def evaluate(
     (queries, items) = (side.same or () for side in sides)
     check_labels_agree(queries, sides[0].labels, items, sides[1].labels)
     encoded = encode_sides(sides, encoder_fn, batch=batch, decode=decode)
-    return evaluate_encoded(encoded, protocol=protocol, started=started)
+    return evaluate_encoded(encoded, protocol=protocol, intervals=intervals, started=started)
 
 
 def _common_folder(elements: Sequence[Any]) -> str:

@@ -11,7 +11,7 @@ from recallatk.embeddings import read_matrix
 from recallatk.evaluation import evaluate_scores
 from recallatk.report import Provenance, Report
 from recallatk.run.environment import describe_environment
-from recallatk.types import EvalProtocol, Qrels, RankedLists, RecallatkError, SampleSet
+from recallatk.types import EvalProtocol, IntervalRule, Qrels, RankedLists, RecallatkError, SampleSet
 from recallatk.wording import counted
 
 
@@ -23,6 +23,7 @@ def score_lists(
     gallery: SampleSet | None = None,
     protocol: EvalProtocol | None = None,
     metrics: Sequence[str] = (),
+    intervals: IntervalRule | None = None,
     memory: int | None = None,
     provenance: Provenance | None = None,
     started: datetime | None = None,
@@ -41,6 +42,7 @@ def score_lists(
         gallery: the gallery, with ids; None: not known, or with `query` leave-one-out.
         protocol: as for `evaluate_scores`.
         metrics: as for `evaluate_scores`.
+        intervals: as for `evaluate_scores`.
         memory: as for `evaluate_scores`.
         provenance: what is known of system and data, for the record.
         started: when the work began, for the record.
@@ -78,6 +80,7 @@ def score_lists(
         protocol=protocol,
         qrels=qrels,
         metrics=metrics,
+        intervals=intervals,
         memory=memory,
         provenance=provenance,
         gallery_known=gallery_known,
@@ -92,6 +95,7 @@ def score_matrix(
     qrels: Qrels | None = None,
     protocol: EvalProtocol | None = None,
     metrics: Sequence[str] = (),
+    intervals: IntervalRule | None = None,
     memory: int | None = None,
     provenance: Provenance | None = None,
     started: datetime | None = None,
@@ -105,6 +109,7 @@ def score_matrix(
         qrels: as for `evaluate_scores`.
         protocol: as for `evaluate_scores`.
         metrics: as for `evaluate_scores`.
+        intervals: as for `evaluate_scores`.
         memory: as for `evaluate_scores`.
         provenance: as for `score_lists`.
         started: as for `score_lists`.
@@ -119,6 +124,7 @@ def score_matrix(
         protocol=protocol,
         qrels=qrels,
         metrics=metrics,
+        intervals=intervals,
         memory=memory,
         provenance=_at(provenance, started),
     )

@@ -17,6 +17,7 @@ from recallatk.types.checks import (
     unusable_rows,
 )
 from recallatk.types.errors import ChoiceError, RecallatkError
+from recallatk.types.interval_rule import IntervalMethod, IntervalRule
 from recallatk.types.memo import Memo
 from recallatk.types.protocol import (
     LARGEST_K,
@@ -56,6 +57,8 @@ __all__ = [
     "ExcludeSelf",
     "Float32Rows",
     "ImageSet",
+    "IntervalMethod",
+    "IntervalRule",
     "Label",
     "LabelKind",
     "Level",

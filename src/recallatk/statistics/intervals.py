@@ -1,0 +1,204 @@
+"""Intervals: how far the value would move over other queries of the same kind.
+
+Queries of one label share their positives and what they are confused with, so they are hit and missed together. An
+interval that takes them as independent is too narrow, often by half. The default lets every cluster be one observation:
+the cluster-robust t interval of a ratio (statsmodels' `OLS(values, 1)` with `cov_type="cluster"`, `use_t=True`).
+It is about other queries and labels, not about other training runs of the encoder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from recallatk.statistics.clusters import Clusters, cluster_queries
+from recallatk.types import IntervalMethod, IntervalRule
+from recallatk.wording import counted
+
+Values = npt.NDArray[np.float64]
+
+RESAMPLES = 9_999
+SEED = 0
+_NUMBERS_AT_ONCE = 2**21
+"""How many numbers of resamples are held at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """The interval beside a value.
+
+    Attributes:
+        low: its lower end.
+        high: its upper end.
+        method: how it was made.
+        confidence: the share of such intervals that hold the true value, in 0..1.
+        clusters: how many clusters the queries are in.
+        standard_error: of the value; None where the method has none.
+        design_effect: how many times the variance is what it would be if queries were independent (both without a
+            correction for small samples: exactly 1 if every query is a cluster). None where it has no meaning.
+        effective_n: as many independent queries would tell as much: n / design_effect.
+        cut: an end lay outside of the values that are possible, and was cut.
+        reason: why it was not made as was asked; empty if it was.
+    """
+
+    low: float
+    high: float
+    method: IntervalMethod
+    confidence: float
+    clusters: int
+    standard_error: float | None = None
+    design_effect: float | None = None
+    effective_n: float | None = None
+    cut: bool = False
+    reason: str = ""
+
+
+def interval_of_mean(
+    values: Values,
+    clusters: Clusters,
+    *,
+    rule: IntervalRule,
+    hits: bool = True,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> Interval | None:
+    """The interval of the mean of one value a query.
+
+    Where clusters say nothing of the spread (one cluster, every query a cluster, no spread at all) hits get Wilson's
+    interval and the reason is stated; other values get the t interval over queries, or none where they have no spread.
+
+    Args:
+        values: (n,) one for each query; the mean over them is micro or macro as the clusters are.
+        clusters: which queries belong together.
+        rule: the method, and the confidence.
+        hits: whether the values are hits and misses (under ties, shares of a hit).
+        bounds: what the mean can be at least and at most.
+
+    Returns:
+        The interval; None if none was asked for or nothing can be said.
+
+    >>> from recallatk.statistics.clusters import cluster_queries
+    >>> found = interval_of_mean(np.array([1, 1, 0, 1, 0, 0.0]), cluster_queries(list("aabbcc")), rule=IntervalRule())
+    >>> round(found.standard_error, 6), found.cut
+    (0.288675, True)
+    """
+    if rule.ci == "none":
+        return None
+    if not rule.clustered:
+        return _of_hits(values, clusters, rule, rule.ci, "") if hits else None
+    reason = _why_not_clustered(values, clusters)
+    if not reason:
+        return _of_clusters(values, clusters, rule, bounds)
+    if hits:
+        return _of_hits(values, clusters, rule, "wilson", reason)
+    if len(values) > 1 and np.ptp(values) > 0:
+        alone = cluster_queries([""] * len(values), column=clusters.column)
+        found = _of_clusters(values, alone, dataclasses.replace(rule, ci="cluster-t"), bounds)
+        return dataclasses.replace(found, clusters=clusters.count, reason=reason)
+    return None
+
+
+def _why_not_clustered(values: Values, clusters: Clusters) -> str:
+    """Why clusters tell nothing of the spread, in words; empty if they do."""
+    if len(values) == 1:
+        return "there is one query"
+    if clusters.count == 1:
+        return f"all queries have one {clusters.column}"
+    if np.ptp(values) == 0:
+        return {0.0: "every query is a miss", 1.0: "every query is a hit"}.get(
+            float(values[0]), "all queries have one value"
+        )
+    if clusters.count == len(values) == len(clusters.queries):
+        return f"no two queries have the same {clusters.column}"
+    if np.ptp(clusters.sums(values) / clusters.weights) == 0:
+        return f"every {clusters.column} has the same value"
+    return ""
+
+
+def _of_clusters(values: Values, clusters: Clusters, rule: IntervalRule, bounds: tuple[float, float]) -> Interval:
+    sums, weights = clusters.sums(values), clusters.weights
+    total = float(weights.sum())
+    mean = math.fsum(sums) / total
+    variance = math.fsum((sums - mean * weights) ** 2) / total**2
+    # The correction of statsmodels: with every query a cluster it is the n / (n - 1) of any variance.
+    error = math.sqrt(variance * clusters.count / (clusters.count - 1))
+    effect = None
+    if clusters.average == "micro":
+        alone = math.fsum((values - mean) ** 2) / total**2
+        effect = variance / alone
+    if rule.ci == "cluster-t":
+        from scipy.stats import t
+
+        half = float(t.ppf((1 + rule.confidence) / 2, clusters.count - 1)) * error
+        low, high = mean - half, mean + half
+    else:
+        low, high, error = _bootstrap(sums, weights, rule)
+    return Interval(
+        max(low, bounds[0]),
+        min(high, bounds[1]),
+        rule.ci,
+        rule.confidence,
+        clusters.count,
+        standard_error=error,
+        design_effect=effect,
+        effective_n=None if not effect else len(values) / effect,
+        cut=low < bounds[0] or high > bounds[1],
+    )
+
+
+def _bootstrap(sums: Values, weights: Values, rule: IntervalRule) -> tuple[float, float, float]:
+    """Draw clusters with replacement; the percentiles of the ratio, and its standard error."""
+    from scipy.stats import bootstrap
+
+    ratio: Callable[..., Values] = lambda sums, weights, axis: sums.sum(axis) / weights.sum(axis)  # noqa: E731
+    found = bootstrap(
+        (sums, weights),
+        ratio,
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        n_resamples=RESAMPLES,
+        confidence_level=rule.confidence,
+        batch=max(1, _NUMBERS_AT_ONCE // len(sums)),
+        rng=np.random.default_rng(SEED),
+    )
+    low, high = found.confidence_interval
+    return float(low), float(high), float(found.standard_error)
+
+
+def _of_hits(values: Values, clusters: Clusters, rule: IntervalRule, method: IntervalMethod, reason: str) -> Interval:
+    """Of a share of independent hits; where ties make it no whole number, outward to the next ones."""
+    from scipy.stats import binomtest
+
+    hits = round(math.fsum(values), 9)  # shares of a hit add up to whole numbers but for rounding
+    name = {"wilson": "wilson", "clopper-pearson": "exact"}[method]
+    low, high = (
+        binomtest(whole(hits), len(values)).proportion_ci(rule.confidence, name) for whole in (math.floor, math.ceil)
+    )
+    return Interval(float(low.low), float(high.high), method, rule.confidence, clusters.count, reason=reason)
+
+
+def sign_rule(rule: IntervalRule, clusters: int) -> str:
+    """`ci` of the signature: the method with all that it was given."""
+    parts = [rule.ci, f"{rule.confidence:g}"]
+    if rule.clustered:
+        parts += [rule.cluster, f"c{clusters}"]
+    if rule.ci == "cluster-bootstrap":
+        parts += [f"b{RESAMPLES}", f"s{SEED}"]
+    return "none" if rule.ci == "none" else ",".join(parts)
+
+
+def describe_rule(rule: IntervalRule, clusters: int) -> str:
+    """The rule in words, with the number of clusters it found."""
+    share = f"{100 * rule.confidence:g} %"
+    if not rule.clustered:
+        return f"{share} {rule.ci}, every query on its own"
+    method = {"cluster-t": "cluster-robust t", "cluster-bootstrap": f"cluster bootstrap of {RESAMPLES:,}"}[rule.ci]
+    return f"{share} {method} over {counted(clusters, *_plural(rule.cluster))}"
+
+
+def _plural(column: str) -> tuple[str, str]:
+    return ("label", "labels") if column == "label" else (f"value of {column}", f"values of {column}")

@@ -1,0 +1,136 @@
+"""Power: how many queries it takes to see a difference, and which difference so many queries show.
+
+Of a paired comparison. The difference of two hits is -1, 0 or 1, so its variance is the share of queries that differ
+(discordance) less the square of the difference. Where queries of one cluster are alike, n queries tell as much as
+n / design effect of independent ones. The power is that of the paired t-test (statsmodels' `TTestPower`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from recallatk.types import ChoiceError
+
+POWER = 0.8
+ALPHA = 0.05
+_MOST_QUERIES = 1e12
+_CERTAIN = 30.0
+"""Standard errors at which nothing is left to doubt; the noncentral t of scipy gives NaN a little further on."""
+_ONE_SIDED = 5.0
+"""Standard errors from which chance never shows the opposite; scipy gives NaN for so little."""
+_LARGE = 1e5
+"""From so many queries on t is normal to seven digits, and the noncentral t loses its own."""
+
+
+def paired_power(difference: float, n: float, *, discordance: float, alpha: float = ALPHA) -> float:
+    """The chance that n independent queries show a difference at the two-sided level alpha.
+
+    Args:
+        difference: of two means, in 0..1.
+        n: how many queries, more than 1.
+        discordance: the share of queries that differ; the mean square of the differences for a metric that is graded.
+        alpha: the level of the test.
+    """
+    from scipy.stats import nct, norm, t
+
+    variance = discordance - difference**2
+    if variance <= 0:
+        return 1.0
+    shift = difference / math.sqrt(variance) * math.sqrt(n)
+    if shift > _CERTAIN:
+        return 1.0
+    if n > _LARGE:
+        limit = norm.isf(alpha / 2)
+        return float(norm.sf(limit - shift) + norm.cdf(-limit - shift))
+    limit = t.isf(alpha / 2, n - 1)
+    other_side = nct.cdf(-limit, n - 1, shift) if shift < _ONE_SIDED else 0.0
+    return float(nct.sf(limit, n - 1, shift) + other_side)
+
+
+def queries_needed(
+    difference: float,
+    *,
+    discordance: float,
+    design_effect: float = 1.0,
+    power: float = POWER,
+    alpha: float = ALPHA,
+) -> int:
+    """The least number of queries that show a difference with this power.
+
+    Args:
+        difference: of two means, above 0 and below the discordance (it cannot be larger).
+        discordance: the share of queries that differ, in 0..1.
+        design_effect: how many queries tell as much as one that is independent.
+        power: the chance to see the difference, in 0..1.
+        alpha: the level of the test.
+
+    Raises:
+        ChoiceError: a number that none of these can be.
+
+    >>> queries_needed(0.01, discordance=0.1)
+    7843
+    """
+    _check(discordance, design_effect, power, alpha)
+    if not 0 < difference <= discordance:
+        raise ChoiceError(
+            f"difference={difference!r} must be above 0 and at most the share of queries that differ, {discordance!r}"
+        )
+
+    def gain(n: float) -> float:
+        return paired_power(difference, n, discordance=discordance, alpha=alpha) - power
+
+    independent = 2.0 if gain(2.0) >= 0 else _root(gain, 2.0, _MOST_QUERIES)
+    return math.ceil(round(independent * design_effect, 6))
+
+
+def detectable_difference(
+    n: float,
+    *,
+    discordance: float,
+    design_effect: float = 1.0,
+    power: float = POWER,
+    alpha: float = ALPHA,
+) -> float:
+    """The least difference that n queries show with this power.
+
+    Args:
+        n: how many queries.
+        discordance: as for `queries_needed`.
+        design_effect: as for `queries_needed`.
+        power: as for `queries_needed`.
+        alpha: as for `queries_needed`.
+
+    Returns:
+        A difference of two means; at most the discordance.
+
+    Raises:
+        ChoiceError: as for `queries_needed`.
+
+    >>> round(detectable_difference(5924, discordance=0.1), 4)
+    0.0115
+    """
+    _check(discordance, design_effect, power, alpha)
+    independent = max(n / design_effect, 2.0)
+
+    def gain(difference: float) -> float:
+        return paired_power(difference, independent, discordance=discordance, alpha=alpha) - power
+
+    return _root(gain, 0.0, discordance)
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    from scipy.optimize import brentq
+
+    return float(brentq(function, low, high, xtol=1e-12, rtol=1e-12))
+
+
+def _check(discordance: float, design_effect: float, power: float, alpha: float) -> None:
+    shares = {"discordance": discordance, "power": power, "alpha": alpha}
+    for name, value in shares.items():
+        if not 0 < value < 1 and not (name == "discordance" and value == 1):
+            raise ChoiceError(f"{name}={value!r} is no share between 0 and 1")
+    if not design_effect > 0:
+        raise ChoiceError(f"design_effect={design_effect!r} must be above 0")
+    if power <= alpha:
+        raise ChoiceError(f"power={power!r} must be above alpha={alpha!r}, the chance to see what is not there")
