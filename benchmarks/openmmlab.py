@@ -26,7 +26,7 @@ TOPK = (1, 5, 10)
 
 
 def load_theirs() -> Any:
-    """The metric of mmpretrain without the rest of it, which needs mmcv, torchvision and OpenCV.
+    """The module of mmpretrain's metrics without the rest of it, which needs mmcv, torchvision and OpenCV.
 
     numpy 2.4 took away `in1d`, which mmpretrain calls; here it is `isin`, as its documentation says.
     """
@@ -39,7 +39,7 @@ def load_theirs() -> Any:
         np.in1d = np.isin  # noqa: NPY201 (it is theirs)
     from mmpretrain.evaluation.metrics import retrieval
 
-    return retrieval.RetrievalRecall
+    return retrieval
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     one = torch.randint(m, (n,))
     one_hot = torch.nn.functional.one_hot(one, m)
     several = torch.rand(n, m) < 10 / m
-    theirs = load_theirs()
+    theirs = load_theirs().RetrievalRecall
     print(
         f"scores ({n}, {m}) float32, topk {TOPK}, {torch.get_num_threads()} threads; "
         f"seconds, median of {asked.rounds}\n"
