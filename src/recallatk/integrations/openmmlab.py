@@ -22,7 +22,7 @@ from recallatk.integrations.openmmlab_inputs import (
     read_cutoff,
     read_cutoffs,
     tally,
-    tally_sample,
+    tally_samples,
 )
 from recallatk.registry import METRICS
 from recallatk.types import ChoiceError, RecallatkError, Ties
@@ -74,10 +74,14 @@ class _RetrievalMetric(BaseMetric):  # type: ignore[misc]
                 (n_gallery,), or else `gt_label`, one position in the gallery or several.
         """
         names = list(self._metrics.values())
-        for sample in data_samples:
-            columns = tally_sample(sample, len(self.results), self._deepest, names)
-            values = {rule: tuple(float(columns.values[name, rule][0]) for name in names) for rule in TIE_RULES}
-            self.results.append(SampleResult(identity_of(sample), bool(columns.counts["n_positives"][0]), values))
+        samples = iter(data_samples)
+        for columns in tally_samples(data_samples, len(self.results), self._deepest, names):
+            per_rule = {
+                rule: zip(*(columns.values[name, rule].tolist() for name in names), strict=True) for rule in TIE_RULES
+            }
+            for found in columns.counts["n_positives"].tolist():
+                values = {rule: next(rows) for rule, rows in per_rule.items()}
+                self.results.append(SampleResult(identity_of(next(samples)), found > 0, values))
 
     def compute_metrics(self, results: Sequence[SampleResult]) -> dict[str, float]:
         """The mean over these samples, in percent: `{"Recall@1": ...}`, or `{"mAP@10": ...}`.

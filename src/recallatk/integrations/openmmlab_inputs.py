@@ -5,8 +5,9 @@ Errors that mmpretrain raises too have its types; what only recallatk refuses is
 
 from __future__ import annotations
 
+import itertools
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,38 +108,22 @@ def tally(
     return tally_scores(scores, relevant, metrics)
 
 
-def tally_sample(sample: Any, number: int, cutoff: int, metrics: Sequence[str]) -> Tally:
-    """The metrics of one data sample, a dict or a DataSample: `pred_score` with `gt_score` or else `gt_label`.
+def tally_samples(samples: Iterable[Any], first: int, cutoff: int, metrics: Sequence[str]) -> Iterator[Tally]:
+    """The metrics of data samples, dicts or DataSample objects: `pred_score` with `gt_score` or else `gt_label`.
 
     Args:
-        sample: its fields.
-        number: its place among those that this process was given; names it in errors.
+        samples: in a batch.
+        first: the place of the first among those that this process was given; errors name a sample by its place.
         cutoff: the largest.
         metrics: such as `"recall@5"`.
+
+    Yields:
+        The metrics of the samples in order, those in a row whose galleries are of one size together.
     """
-    if not (isinstance(sample, Mapping) or hasattr(sample, "get")):
-        raise TypeError(f"sample {number} is {_kind(sample)}; pass dicts or DataSample objects")
-    pred, marks, label = (sample.get(field, None) for field in ("pred_score", "gt_score", "gt_label"))
-    if pred is None:
-        raise KeyError(f"sample {number} has no `pred_score`: the scores of the gallery, one for each item")
-    if marks is None and label is None:
-        raise KeyError(f"sample {number} has neither `gt_score` nor `gt_label`: which gallery items are relevant")
-    if not _is_array(pred) or pred.ndim != 1:
-        raise TypeError(f"sample {number}: `pred_score` is {_kind(pred)}; pass a 1-D tensor, a score a gallery item")
-    scores = _read_scores(pred[None], cutoff)
-    n_gallery = scores.shape[1]
-    if np.isnan(scores).any():
-        raise RecallatkError(f"sample {number}: `pred_score` holds NaN; every score must be a number")
-    if marks is None:
-        relevant = _inside([_read_label(label, number)], n_gallery, f"sample {number}: `gt_label`")
-        return tally_scores(scores, relevant, metrics)
-    marked = _to_numpy(marks)
-    if marked.shape != (n_gallery,):
-        raise RecallatkError(
-            f"sample {number}: `gt_score` has the shape {marked.shape} and `pred_score` {scores[0].shape}; "
-            "there must be one entry for each gallery item"
-        )
-    return tally_scores(scores, Positions.marked(marked[None]), metrics)
+    read = [_read_sample(sample, number, cutoff) for number, sample in enumerate(samples, first)]
+    for _, together in itertools.groupby(read, key=lambda one: len(one[0])):
+        scores, relevant = zip(*together, strict=True)
+        yield tally_scores(np.stack(scores), Positions.of(relevant), metrics)
 
 
 def identity_of(sample: Any) -> tuple[str, ...] | None:
@@ -239,9 +224,30 @@ def _read_row(row: Any, what: str, cutoff: int | None = None) -> Array:
     return positions.astype(np.int64)
 
 
-def _read_label(label: Any, number: int) -> Array:
-    what = f"sample {number}: `gt_label`"
-    return _read_row([label] if isinstance(label, numbers.Integral) else label, what)
+def _read_sample(sample: Any, number: int, cutoff: int) -> tuple[Array, Array]:
+    """The scores of a data sample, and its relevant positions."""
+    if not (isinstance(sample, Mapping) or hasattr(sample, "get")):
+        raise TypeError(f"sample {number} is {_kind(sample)}; pass dicts or DataSample objects")
+    pred, marks, label = (sample.get(field, None) for field in ("pred_score", "gt_score", "gt_label"))
+    if pred is None:
+        raise KeyError(f"sample {number} has no `pred_score`: the scores of the gallery, one for each item")
+    if marks is None and label is None:
+        raise KeyError(f"sample {number} has neither `gt_score` nor `gt_label`: which gallery items are relevant")
+    if not _is_array(pred) or pred.ndim != 1:
+        raise TypeError(f"sample {number}: `pred_score` is {_kind(pred)}; pass a 1-D tensor, a score a gallery item")
+    (scores,) = _read_scores(pred[None], cutoff)
+    if np.isnan(scores).any():
+        raise RecallatkError(f"sample {number}: `pred_score` holds NaN; every score must be a number")
+    if marks is None:
+        positions = _read_row([label] if isinstance(label, numbers.Integral) else label, f"sample {number}: `gt_label`")
+        return scores, _inside([positions], len(scores), f"sample {number}: `gt_label`").rows
+    marked = _to_numpy(marks)
+    if marked.shape != scores.shape:
+        raise RecallatkError(
+            f"sample {number}: `gt_score` has the shape {marked.shape} and `pred_score` {scores.shape}; "
+            "there must be one entry for each gallery item"
+        )
+    return scores, np.flatnonzero(marked != 0)
 
 
 def _inside(lists: list[Array], n_gallery: int, what: str = "`target`") -> Positions:
