@@ -206,6 +206,37 @@ def test_an_evaluator_built_from_a_config_takes_dicts_and_data_samples(kind):
     assert direct.evaluate(6) == {"retrieval/Recall@1": pytest.approx(500 / 6, abs=1e-12)}
 
 
+def test_data_samples_of_mmpretrain_itself(theirs):
+    from mmpretrain.structures import DataSample as Theirs
+
+    samples = [Theirs().set_pred_score(score).set_gt_label(label) for score, label in zip(SIX, LABELS, strict=True)]
+    for metric in METRICS.values():
+        found = []
+        for given in (samples, [sample.to_dict() for sample in samples]):
+            made = metric(2)
+            made.process(None, given)
+            found.append(made.evaluate(6))
+        assert found[0] == found[1]
+        evaluator = Evaluator(metric(2))
+        assert evaluator.offline_evaluate(samples, chunk_size=4) == found[0]
+    recall = RetrievalRecall()
+    recall.process(None, samples)
+    assert recall.evaluate(6) == {"retrieval/Recall@1": pytest.approx(500 / 6)}
+
+
+def test_galleries_of_several_sizes_in_one_batch_stay_apart():
+    samples = [
+        {"pred_score": torch.arange(n).double() if n % 2 else torch.arange(n), "gt_label": [n - 1 - n % 3]}
+        for n in (5, 5, 7, 6, 5, 8)
+    ]
+    together, alone = RetrievalRecall((1, 2, 3)), RetrievalRecall((1, 2, 3))
+    together.process(None, samples)
+    for sample in samples:
+        alone.process(None, [sample])
+    assert together.results == alone.results
+    assert [result.values["expected"] for result in alone.results[:4]] == [(0, 0, 1), (0, 0, 1), (0, 1, 1), (1, 1, 1)]
+
+
 @pytest.mark.parametrize("name", METRICS)
 def test_the_scope_is_found_under_another_default_scope(name):
     with DefaultScope.overwrite_default_scope("mmengine"):

@@ -12,6 +12,7 @@ import oracle
 from recallatk.evaluation import evaluate_embeddings, evaluate_scores
 from recallatk.metrics import METRICS
 from recallatk.ranking import Block, RankedRows, Ranking, rank, rank_scores, to_grid
+from recallatk.ranking import scores as scoring
 from recallatk.relevance import build_relevance
 from recallatk.types import EmbeddingSet, EvalProtocol, Qrels, RankedLists, RecallatkError, SampleSet
 
@@ -79,7 +80,9 @@ PROTOCOLS = {
 @pytest.mark.parametrize("graded", [False, True])
 @pytest.mark.parametrize("depth", ["first", "all"])
 @pytest.mark.parametrize("block", [None, Block(1, 10**6, 1), Block(2, 10**6, 3)])
-def test_cosines_as_a_matrix_and_as_full_lists_rank_as_the_embeddings_do(depth, block, graded):
+@pytest.mark.parametrize("wide", [1, scoring.WIDE], ids=["row by row", "rows together"])
+def test_cosines_as_a_matrix_and_as_full_lists_rank_as_the_embeddings_do(depth, block, graded, wide, monkeypatch):
+    monkeypatch.setattr(scoring, "WIDE", wide)
     for seed in range(25):
         emb, matrix, ids, qrels = draw(seed)
         rng = np.random.default_rng(seed)
