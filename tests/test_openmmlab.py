@@ -423,6 +423,9 @@ def test_samples_of_an_evaluator_give_their_values(theirs):
         (([np.array([0.5])], [[0]], 1), BOTH, RecallatkError, "holds 0.5"),
         (([np.zeros((2, 2))], [[0]], 1), BOTH, AssertionError, "one-dimensional"),
         (([[1], []], [[0], [1]], 1), BOTH, ValueError, "query 1 is empty"),
+        (([torch.tensor([torch.inf])], [[0]], 1), BOTH, RecallatkError, "holds inf"),
+        (([[0, 1]], [np.array([True, False])], 1), BOTH, TypeError, "row 0 holds booleans"),
+        (([0, 1], [[0], [1]], 1), BOTH, AssertionError, "`pred` should be .* row 0 is of type int"),
         (([{1}], [[0]], 1), BOTH, AssertionError, "`pred` should be"),
     ],
 )
@@ -446,7 +449,7 @@ def test_bad_arguments_get_one_line(arguments, flags, error, words):
         ({"pred_score": SIX, "gt_label": 0}, TypeError, "1-D"),
         ({"pred_score": [1, 2], "gt_label": 0}, TypeError, "1-D"),
         ({"pred_score": SIX[0] * torch.nan, "gt_label": 0}, RecallatkError, "sample 0: `pred_score` holds NaN"),
-        (SIX[0], TypeError, "dicts or DataSample"),
+        (SIX[0], TypeError, "a list of dicts or DataSample"),
     ],
 )
 def test_bad_samples_get_one_line(sample, error, words):

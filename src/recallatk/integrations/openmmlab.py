@@ -125,7 +125,7 @@ class _RetrievalMetric(BaseMetric):  # type: ignore[misc]
         if dist.is_main_process():
             try:
                 means = self.compute_metrics(_without_padding(collected, size))
-                answer = [{f"{self.prefix}/{key}": value for key, value in means.items()}]
+                answer = [{f"{self.prefix}/{key}" if self.prefix else key: value for key, value in means.items()}]
             except RecallatkError as error:
                 answer = [error]
         dist.broadcast_object_list(answer)

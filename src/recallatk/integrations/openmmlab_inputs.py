@@ -147,7 +147,7 @@ def _to_numpy(values: Any) -> Array:
 
 def _kind(values: Any) -> str:
     shape = getattr(values, "shape", None)
-    return f"a {type(values).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
+    return f"of type {type(values).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
 
 
 def _read_scores(pred: Any, cutoff: int) -> Array:
@@ -199,7 +199,7 @@ def _read_lists(values: Any, name: str, cutoff: int | None = None) -> list[Array
     """One array of positions for each query, cut at `cutoff`; the caller's lists stay as they are."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         raise AssertionError(
-            f"`{name}` must be Sequence of rows of gallery positions, one for each query, not {_kind(values)}"
+            f"`{name}` must be Sequence of rows of gallery positions, one for each query; it is {_kind(values)}"
         )
     return [
         _read_row(row, f"`{name}` should be Sequence of rows of gallery positions: row {i}", cutoff)
@@ -208,26 +208,32 @@ def _read_lists(values: Any, name: str, cutoff: int | None = None) -> list[Array
 
 
 def _read_row(row: Any, what: str, cutoff: int | None = None) -> Array:
-    whole = _is_array(row) or isinstance(row, list | tuple | range)
-    positions = _to_numpy(row if _is_array(row) else list(row)[:cutoff]) if whole else None
-    if positions is None or (positions.dtype.kind not in "iub" and positions.size and not _is_array(row)):
+    if not (_is_array(row) or isinstance(row, list | tuple | range)):
         raise AssertionError(f"{what} is {_kind(row)}; pass a list of whole numbers, a 1-D array or a 1-D tensor")
+    positions = _to_numpy(row if _is_array(row) else list(row)[:cutoff])
+    if positions.dtype.kind == "b":
+        raise TypeError(
+            f"{what} holds booleans, which are marks; pass positions, or marks without the flag for indices"
+        )
+    if positions.dtype.kind not in "iu" and positions.size and not _is_array(row):
+        odd_one = next((value for value in row if not isinstance(value, numbers.Integral)), row[0])
+        raise AssertionError(f"{what} holds {odd_one!r}; pass a list of whole numbers")
     if positions.ndim > 1:
         raise AssertionError(f"{what} has the shape {positions.shape}; it must be one-dimensional")
-    if positions.dtype.kind not in "fiub":
+    if positions.dtype.kind not in "fiu":
         raise TypeError(f"{what} has the dtype {positions.dtype}; positions are whole numbers")
     positions = np.atleast_1d(positions)[:cutoff]
-    if positions.dtype.kind == "f" and not np.array_equal(positions, np.floor(positions)):
-        raise RecallatkError(
-            f"{what} holds {positions[positions != np.floor(positions)][0]}; positions are whole numbers"
-        )
+    if positions.dtype.kind == "f":
+        odd = positions[~np.isfinite(positions) | (positions != np.floor(positions))]
+        if odd.size:
+            raise RecallatkError(f"{what} holds {odd[0]}; positions are whole numbers")
     return positions.astype(np.int64)
 
 
 def _read_sample(sample: Any, number: int, cutoff: int) -> tuple[Array, Array]:
     """The scores of a data sample, and its relevant positions."""
     if not (isinstance(sample, Mapping) or hasattr(sample, "get")):
-        raise TypeError(f"sample {number} is {_kind(sample)}; pass dicts or DataSample objects")
+        raise TypeError(f"sample {number} is {_kind(sample)}; pass a list of dicts or DataSample objects")
     pred, marks, label = (sample.get(field, None) for field in ("pred_score", "gt_score", "gt_label"))
     if pred is None:
         raise KeyError(f"sample {number} has no `pred_score`: the scores of the gallery, one for each item")
