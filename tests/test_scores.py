@@ -188,6 +188,23 @@ def test_whole_numbers_beyond_float64_are_not_tied_in_silence(dtype):
     assert value == 1.0
 
 
+@pytest.mark.parametrize("wide", [1, scoring.WIDE], ids=["row by row", "rows together"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_nan_is_found_wherever_it_stands(dtype, wide, monkeypatch):
+    # a positive, one of several, a negative, the query itself (ignored), all of a row, a row without a positive
+    monkeypatch.setattr(scoring, "WIDE", wide)
+    sides = SampleSet(["a", "a", "a", "b", "c"])
+    for k in (1, 5):
+        for row, column in itertools.product(range(5), [0, 1, 2, 3, 4, slice(None)]):
+            matrix = np.array([[9, 5, 5, 3, 1]] * 5, dtype=dtype)
+            assert evaluate_scores(matrix, sides, metrics=[f"map@{k}"]).num_evaluated == 3
+            matrix[row, column] = np.nan
+            with pytest.raises(RecallatkError, match=f"row {row} holds NaN"):
+                evaluate_scores(matrix, sides, metrics=[f"map@{k}"])
+    with pytest.raises(RecallatkError, match="row 0 holds NaN"):
+        hit([[np.nan]], ["a"])
+
+
 def test_a_score_that_is_nan_is_an_error_that_names_its_row():
     query, gallery = SampleSet(["a", "a"], ids=["q0", "q1"]), SampleSet(["a", "b"])
     with pytest.raises(RecallatkError, match=r"(row 1|q1).*NaN"):

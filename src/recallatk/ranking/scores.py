@@ -54,9 +54,6 @@ def rank_matrix(
             raise RecallatkError("scores: whole numbers beyond 2**53 would be tied as float64; scale them down")
         single = given.dtype in (np.float16, np.float32)
         rows = given.astype(np.float32 if single else np.float64, copy=False)  # exact, so comparisons are too
-        if np.isnan(rows).any():
-            bad = queries.start + int(np.argmax(np.isnan(rows).any(axis=1)))
-            raise RecallatkError(f"scores: row {bad} holds NaN; every score must be a number")
         yield _rank_scored(queries, rows, relevance.judge(queries), depth)
         release_pages(scores)
 
@@ -68,6 +65,14 @@ def _rank_scored(queries: slice, rows: Scores, judged: Judgements, depth: Depth)
     has_level = np.flatnonzero(np.diff(levels.starts))
     best = levels.starts[has_level]
     above, level = _count_best(rows, has_level, levels.similarity[best].astype(rows.dtype))
+    # NaN is neither above nor below, so a row is sound if nothing but its positives is level: most rows need no search.
+    doubtful = np.ones(len(rows), np.bool_)
+    doubtful[has_level] = level != levels.positives_tied[best]
+    doubtful[judged.positive_queries[np.isnan(similarity)]] = True
+    bad = np.flatnonzero(doubtful)
+    bad = bad[np.isnan(rows[bad]).any(axis=1)]
+    if len(bad):
+        raise RecallatkError(f"scores: row {queries.start + bad[0]} holds NaN; every score must be a number")
     # What was counted are all items: take away the positives, none of which is above, and what is ignored.
     threshold = np.full(len(rows), np.inf)
     threshold[has_level] = levels.similarity[best]
@@ -92,19 +97,21 @@ def _rank_scored(queries: slice, rows: Scores, judged: Judgements, depth: Depth)
 
 
 def _count_best(rows: Scores, which: Counts, best: Scores) -> tuple[Counts, Counts]:
-    """For these rows, how many scores are greater than the row's best positive, and how many are equal to it."""
-    above, level = np.empty(len(which), np.int64), np.empty(len(which), np.int64)
-    if rows.shape[1] >= WIDE:  # a row alone stays in the fast cache and is counted twice as fast
+    """For these rows, how many scores are above the row's best positive, and how many are not below it either."""
+    above, below = np.empty(len(which), np.int64), np.empty(len(which), np.int64)
+    n_gallery = rows.shape[1]
+    if n_gallery >= WIDE:  # a row alone stays in the fast cache and is counted twice as fast
+        found = np.empty(n_gallery, np.bool_)
         for place, (row, threshold) in enumerate(zip(which, best, strict=True)):
-            above[place] = np.count_nonzero(rows[row] > threshold)
-            level[place] = np.count_nonzero(rows[row] == threshold)
-        return above, level
-    many = CACHED // max(rows.shape[1], 1)
+            above[place] = np.count_nonzero(np.greater(rows[row], threshold, out=found))
+            below[place] = np.count_nonzero(np.less(rows[row], threshold, out=found))
+        return above, n_gallery - above - below
+    many = CACHED // max(n_gallery, 1)
     for start in range(0, len(which), many):
         part, thresholds = rows[which[start : start + many]], best[start : start + many, None]
         above[start : start + many] = np.count_nonzero(part > thresholds, axis=1)
-        level[start : start + many] = np.count_nonzero(part == thresholds, axis=1)
-    return above, level
+        below[start : start + many] = np.count_nonzero(part < thresholds, axis=1)
+    return above, n_gallery - above - below
 
 
 def rank_lists(
