@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml setup.py ci/constraints.txt $(wildcard src/recallatk/ra
 	@touch $@
 
 $(PEERS_STAMP): $(STAMP)
-	$(PIP) -e '.[dev,peers]'
+	$(PIP) -e '.[dev,peers,examples]'
 	$(PIP) --no-deps mmengine mmpretrain # what they import is in mmengine-parts; they ask for more
 	@touch $@
 

@@ -63,7 +63,7 @@ def test_names_cannot_break_a_line_or_talk_to_the_terminal(hostile: Path) -> Non
     save(hostile / "a" / "a.png", (1, 2, 3))
     save(hostile / "a" / "b.png", (1, 2, 4))
     result = recallatk("eval", hostile, *MEAN, "-k", "1", "--on-error", "skip")
-    section = result.out.partition("[skipped]\n")[2].partition("[chance]")[0]
+    section = result.out.partition("[skipped]\n")[2].partition("[interval]")[0]
     assert len(section.splitlines()) == 7
     assert not set(result.out) & {"\x1b", "\u202e"}
     failed = recallatk("eval", hostile, *MEAN)

@@ -47,6 +47,12 @@ gone.png: is not there
 [metrics]
 mrr: 0.833333
 set_recall@1: 0.666667
+[interval]
+95 % cluster-robust t over 2 labels
+recall@1: 0.000000 to 1.000000 (design effect 0.33, effective n 9.0; cut at 0 and 1)
+recall@4: 0.438503 to 1.000000 (wilson, as if queries were independent: every query is a hit)
+mrr: 0.127433 to 1.000000 (design effect 0.33, effective n 9.0; cut at 1)
+set_recall@1: 0.000000 to 1.000000 (design effect 0.33, effective n 9.0; cut at 0 and 1)
 [chance]
 recall@1: 0.305556
 recall@4: 1.000000
@@ -98,7 +104,13 @@ def test_without_anything_to_say_the_template_comes_first_and_alone():
     lines = str(report).splitlines()
     assert lines[:5] == ["[evaluation]", "num queries: 138", "num gallery: 138", "embedding_dim: 1280", "[recall]"]
     assert [line.split(":")[0] for line in lines[5:8]] == ["recall@1", "recall@5", "recall@10"]
-    assert [line for line in lines if line.startswith("[")] == ["[evaluation]", "[recall]", "[chance]", "[signature]"]
+    assert [line for line in lines if line.startswith("[")] == [
+        "[evaluation]",
+        "[recall]",
+        "[interval]",
+        "[chance]",
+        "[signature]",
+    ]
     assert all(len(line.split(": ")[1]) == 8 for line in lines[5:8])
 
 
@@ -186,11 +198,14 @@ def test_any_report_survives_its_record():
 def test_the_record_holds_what_it_takes_to_check_the_number():
     record = full_report().record()
     assert record["schema"] == "recallatk.record/1"
+    interval = record["metrics"]["recall@1"].pop("interval")
+    assert (interval["low"], interval["high"], interval["clusters"]) == (0.0, 1.0, 2)
+    assert record["intervals"] == {"ci": "cluster-t", "cluster": "label", "confidence": 0.95}
     assert record["metrics"]["recall@1"] == {
         **{"value": pytest.approx(2 / 3), "n": 3, "low": pytest.approx(1 / 3), "high": 1.0},
         **{"hits": 2.0, "hits_min": 1, "hits_max": 3, "chance": pytest.approx((1 / 4 + 1 / 3 + 1 / 3) / 3)},
     }
-    assert set(record["metrics"]["mrr"]) == {"value", "n", "low", "high"}
+    assert set(record["metrics"]["mrr"]) == {"value", "n", "low", "high", "interval"}
     assert record["counts"] == {
         **{"num_queries": 5, "num_evaluated": 3, "num_excluded": 2, "num_gallery": 4, "num_labels": 4},
         **{"num_skipped": 2, "embedding_dim": 2, "tied_queries": 2, "near_tied_queries": 2},

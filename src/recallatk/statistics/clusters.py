@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +23,14 @@ class Clusters:
     Attributes:
         queries: rows of the queries, a row as often as it counts (macro: once for each of its labels).
         codes: the cluster of each of them, 0..count-1.
-        names: what the clusters are called, by code.
+        names: what the queries of each cluster share, by code: one value or several; the row of one without any.
         column: what makes a cluster: `label`, or a column of the queries.
         average: micro or macro.
     """
 
     queries: npt.NDArray[np.int64]
     codes: npt.NDArray[np.int64]
-    names: tuple[Hashable, ...]
+    names: tuple[tuple[str, ...] | tuple[int], ...]
     column: str
     average: Average
 
@@ -56,7 +56,10 @@ class Clusters:
         Args:
             values: one for each query, in the order that the clusters were made in.
         """
-        sums = np.bincount(self.codes, weights=values[self.queries], minlength=self.count).astype(np.float64)
+        counted = values[self.queries]
+        # In the order of the values, so that rounding does not depend on the order of the queries.
+        order = np.lexsort((counted, self.codes))
+        sums: Values = np.bincount(self.codes[order], weights=counted[order], minlength=self.count).astype(np.float64)
         return sums / self.sizes if self.average == "macro" else sums
 
 
@@ -72,12 +75,11 @@ def cluster_queries(values: Sequence[Label], *, column: str = "label", average: 
     >>> cluster_queries(["a", "b", "a", ""]).codes.tolist()
     [0, 1, 0, 2]
     """
-    known: dict[Hashable, int] = {}
+    known: dict[tuple[str, ...] | tuple[int], int] = {}
     queries, codes = [], []
     for row, value in enumerate(values):
-        macro = average == "macro"
-        keys: tuple[Hashable, ...] = each_label(value) if macro else (value or (row,),)
-        for key in keys:
+        labels = each_label(value) if value else ()
+        for key in [(label,) for label in labels] if average == "macro" else [tuple(sorted(labels)) or (row,)]:
             queries.append(row)
             codes.append(known.setdefault(key, len(known)))
     return Clusters(np.array(queries, np.int64), np.array(codes, np.int64), tuple(known), column, average)

@@ -23,6 +23,9 @@ Values = npt.NDArray[np.float64]
 
 RESAMPLES = 9_999
 SEED = 0
+_FEW = 5
+"""Of so many clusters some spread can be seen."""
+
 _NUMBERS_AT_ONCE = 2**21
 """How many numbers of resamples are held at once."""
 
@@ -43,6 +46,7 @@ class Interval:
         effective_n: as many independent queries would tell as much: n / design_effect.
         cut: an end lay outside of the values that are possible, and was cut.
         reason: why it was not made as was asked; empty if it was.
+        caveat: why it may be too narrow though it was; empty if nothing speaks for that.
     """
 
     low: float
@@ -55,6 +59,7 @@ class Interval:
     effective_n: float | None = None
     cut: bool = False
     reason: str = ""
+    caveat: str = ""
 
 
 def interval_of_mean(
@@ -91,7 +96,8 @@ def interval_of_mean(
         return _of_hits(values, clusters, rule, rule.ci, "") if hits else None
     reason = _why_not_clustered(values, clusters)
     if not reason:
-        return _of_clusters(values, clusters, rule, bounds)
+        found = _of_clusters(values, clusters, rule, bounds)
+        return dataclasses.replace(found, caveat=_too_few(values, clusters)) if hits else found
     if hits:
         return _of_hits(values, clusters, rule, "wilson", reason)
     if len(values) > 1 and np.ptp(values) > 0:
@@ -112,10 +118,20 @@ def _why_not_clustered(values: Values, clusters: Clusters) -> str:
             float(values[0]), "all queries have one value"
         )
     if clusters.count == len(values) == len(clusters.queries):
-        return f"no two queries have the same {clusters.column}"
+        unknown = all(isinstance(row, int) for row, *_ in clusters.names)
+        return f"{'the queries have no' if unknown else 'no two queries have the same'} {clusters.column}"
     if np.ptp(clusters.sums(values) / clusters.weights) == 0:
         return f"every {clusters.column} has the same value"
     return ""
+
+
+def _too_few(values: Values, clusters: Clusters) -> str:
+    """That hardly a cluster differs from the rest, so that their spread is hardly known, in words."""
+    rare, what = (1 - values, "a miss") if math.fsum(values) * 2 >= len(values) else (values, "a hit")
+    having = int(np.count_nonzero(clusters.sums(rare)))
+    if having >= min(_FEW, clusters.count):
+        return ""
+    return f"only {having} of {counted(clusters.count, *_plural(clusters.column))} with {what}; compare wilson"
 
 
 def _of_clusters(values: Values, clusters: Clusters, rule: IntervalRule, bounds: tuple[float, float]) -> Interval:
@@ -153,9 +169,10 @@ def _bootstrap(sums: Values, weights: Values, rule: IntervalRule) -> tuple[float
     """Draw clusters with replacement; the percentiles of the ratio, and its standard error."""
     from scipy.stats import bootstrap
 
+    order = np.lexsort((weights, sums))  # what is drawn depends on the order of the clusters, the interval may not
     ratio: Callable[..., Values] = lambda sums, weights, axis: sums.sum(axis) / weights.sum(axis)  # noqa: E731
     found = bootstrap(
-        (sums, weights),
+        (sums[order], weights[order]),
         ratio,
         paired=True,
         vectorized=True,

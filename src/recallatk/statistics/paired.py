@@ -72,7 +72,7 @@ class PairedTest:
         discordance: the share of queries for which they are not.
         design_effect: of the difference; None where clusters tell nothing.
         minimum_detectable_effect: the difference that such a comparison would show in 4 of 5 repetitions; None where
-            no query differs.
+            no query differs, or too few for any.
         mcnemar: the test that takes every query on its own; None for a metric that is more than hit or miss.
     """
 
@@ -135,7 +135,7 @@ def paired_test(
     differences = second - first
     differences[np.abs(differences) < _NO_DIFFERENCE] = 0.0
     sums = clusters.sums(differences)
-    moved = sums[np.abs(sums) >= _NO_DIFFERENCE]
+    moved = np.sort(sums[np.abs(sums) >= _NO_DIFFERENCE])  # a sample of flips must not depend on the order of clusters
     p_value, flips, exact = _flip(moved, resamples, seed)
     spread = interval_of_mean(
         differences, clusters, rule=dataclasses.replace(rule, ci="cluster-t"), hits=False, bounds=(-1, 1)
@@ -161,7 +161,7 @@ def paired_test(
         ties=int(np.count_nonzero(differences == 0)),
         discordance=float(np.count_nonzero(differences)) / len(differences),
         design_effect=effect,
-        minimum_detectable_effect=_detectable(differences, effect, rule),
+        minimum_detectable_effect=_detectable(differences, effect, rule, hits=hits),
         mcnemar=mcnemar(first, second, movable) if hits else None,
     )
 
@@ -170,8 +170,8 @@ def _flip(sums: Values, resamples: int, seed: int) -> tuple[float, int, bool]:
     """The p-value of these sums of clusters if each could as well have the other sign; the flips; whether all."""
     from scipy.stats import permutation_test
 
-    if not len(sums):
-        return 1.0, 1, True
+    if len(sums) < 2:  # one that is flipped differs as much the other way round
+        return 1.0, 2 ** len(sums), True
     exact = len(sums) <= math.log2(max(resamples, MOST_FLIPS))
     found = permutation_test(
         (sums,),
@@ -186,13 +186,14 @@ def _flip(sums: Values, resamples: int, seed: int) -> tuple[float, int, bool]:
     return float(min(found.pvalue, 1.0)), 2 ** len(sums) if exact else resamples, exact
 
 
-def _detectable(differences: Values, effect: float | None, rule: IntervalRule) -> float | None:
+def _detectable(differences: Values, effect: float | None, rule: IntervalRule, *, hits: bool) -> float | None:
     square = math.fsum(differences**2) / len(differences)
     if not square or len(differences) < 2:
         return None
-    return detectable_difference(
+    found = detectable_difference(
         len(differences), discordance=square, design_effect=max(1.0, effect or 1.0), alpha=1 - rule.confidence
     )
+    return None if hits and found > square else found
 
 
 def mcnemar(first: Values, second: Values, movable: npt.NDArray[np.bool_]) -> McNemar:

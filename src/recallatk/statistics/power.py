@@ -20,7 +20,7 @@ _CERTAIN = 30.0
 _ONE_SIDED = 5.0
 """Standard errors from which chance never shows the opposite; scipy gives NaN for so little."""
 _LARGE = 1e5
-"""From so many queries on t is normal to seven digits, and the noncentral t loses its own."""
+"""From so many queries on t is normal to five digits, and the noncentral t loses its own."""
 
 
 def paired_power(difference: float, n: float, *, discordance: float, alpha: float = ALPHA) -> float:
@@ -102,7 +102,7 @@ def detectable_difference(
         alpha: as for `queries_needed`.
 
     Returns:
-        A difference of two means; at most the discordance.
+        A difference of two means. Of hits it is at most the discordance, so a larger one cannot be seen at all.
 
     Raises:
         ChoiceError: as for `queries_needed`.
@@ -116,7 +116,7 @@ def detectable_difference(
     def gain(difference: float) -> float:
         return paired_power(difference, independent, discordance=discordance, alpha=alpha) - power
 
-    return _root(gain, 0.0, discordance)
+    return _root(gain, 0.0, math.sqrt(discordance))
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
