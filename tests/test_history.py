@@ -29,7 +29,7 @@ from recallatk import (
     track,
 )
 from recallatk.history import expected_best
-from recallatk.history.order import missing_steps, order_runs
+from recallatk.history.order import BY_TIME, missing_steps, order_runs
 from recallatk.history.plot import plot_history
 from recallatk.history.tables import sparkline
 from recallatk.report import Provenance
@@ -378,6 +378,14 @@ def test_hostile_names_stay_in_their_cell() -> None:
         (["s1_e3", "s1_e20", "s2_e10"], ["3", "10", "20"]),
         (["b", "a"], ["b", "a"]),
         (["e1", "e01"], ["e1", "e01"]),
+        (["n-2024-02-01", "n-2024-01-31", "n-2024-01-30"], ["01-30", "01-31", "02-01"]),
+        (
+            ["20240131_110000", "20240130_120000", "20240130_90000"],
+            ["20240130_90000", "20240130_120000", "20240131_110000"],
+        ),
+        (["v1.10.0", "v1.9.0"], ["9", "10"]),
+        (["1.10.0", "1.9.2", "1.9.0"], ["9.0", "9.2", "10.0"]),
+        (["rel_v1.10", "rel_v1.9", "rel_v1.1"], ["1", "9", "10"]),
     ],
 )
 def test_the_step_is_the_number_that_tells_names_apart(names: list[str], steps: list[str]) -> None:
@@ -409,8 +417,21 @@ def test_runs_in_the_order_of_time_show_it(tmp_path: Path) -> None:
 def test_by_finds_the_step_in_the_name_or_in_the_encoder() -> None:
     assert order_runs(["r_10_x", "q_9_y"], [None, None], [None, None], by=r"_(\d+)_").steps == ("9", "10")
     assert order_runs(["x", "y"], ["e7", "e5"], [None, None], by=r"\d").steps == ("5", "7")
-    with pytest.raises(ChoiceError, match="r1 and r01 one step, 1"):
+    with pytest.raises(ChoiceError, match="r1 and r01 one step, 01"):
         order_runs(["r1", "r01"], [None, None], [None, None], by=r"\d+")
+    large = ["s1000001", "s1000000", "s20240131"]
+    assert order_runs(large, [None] * 3, [None] * 3, by=r"\d+").steps == ("1000000", "1000001", "20240131")
+    dates = order_runs(["a_2024-02-01", "b_2024-01-30"], [None, None], [None, None], by=r"[\d-]+")
+    assert (dates.steps, dates.numbers) == (("2024-01-30", "2024-02-01"), ())
+    assert order_runs(["e-3", "e3"], [None, None], [None, None], by=r"-?\d+").steps == ("-3", "3")
+    assert order_runs(["9" * 400, "x1"], [None, None], [None, None], by=r"\d+").numbers == ()
+
+
+def test_steps_that_are_no_numbers_come_in_the_order_of_time() -> None:
+    times = ["2026-02-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"]
+    found = order_runs(["run-ab1", "run-7fe"], [None, None], times, by="-(.+)")
+    assert (found.steps, found.how) == (("7fe", "ab1"), BY_TIME)
+    assert order_runs(["run-ab1", "run-7fe"], [None, None], [None, None], by="-(.+)").how == "their names"
 
 
 @pytest.mark.parametrize(
@@ -419,6 +440,8 @@ def test_by_finds_the_step_in_the_name_or_in_the_encoder() -> None:
         ([1, 2, 3, 5], ("4",)),
         ([5, 10, 15, 30], ("20 to 25",)),
         ([1, 10, 100], ()),
+        ([1, 2, 4, 6, 8], ()),
+        ([1, 2, 10, 20, 30], ()),
         ([1, 2.5, 4], ()),
         ([3], ()),
         ([0, 1_000_000_000, 1_000_000_001], ("1 to 999999999",)),
