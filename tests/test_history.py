@@ -291,7 +291,36 @@ def test_too_few_labels_say_that_they_can_show_nothing() -> None:
     labels = np.repeat(list("abc"), 4)
     text = track({f"e{n}": report([n > 1] * 12, labels) for n in (1, 2)}).text()
     assert "no p below 0.25 after Holm is possible" in text
-    assert "no difference shown" in text
+    assert "no more than 3 labels differ between two runs" in text
+    assert "too little differs for the test to show it" in text
+
+
+def test_a_sample_of_flips_gives_no_smaller_p_than_its_size() -> None:
+    labels = np.array([f"l{row // 2:02}" for row in range(40)])
+    runs = {f"e{n}": report([n > 1] * 39 + [0], labels) for n in (1, 2)}
+    text = track(runs, intervals=IntervalRule(confidence=0.9999)).text()
+    assert "1 test of 9,999 flips each: no p below 0.0002 after Holm is possible" in text
+
+
+def test_what_stood_in_for_the_interval_that_was_asked_for_is_said() -> None:
+    notes = section(track({"e1": report([0] * 60), "e2": report(hits(0.5))}).text(), "notes")
+    assert notes[0] == "intervals: 95 % cluster-robust t over 12 labels"
+    assert notes[1] == "step 1: 95 % wilson, every query on its own, as every query is a miss"
+    labels = np.array([f"l{row:02}" for row in range(60)])
+    notes = section(track({f"e{n}": report(hits(0.5, n), labels) for n in (1, 2)}).text(), "notes")
+    assert notes[0] == "intervals: 95 % wilson, every query on its own, as no two queries have the same label"
+    assert notes[1] == "intervals of changes: t over queries, as no two queries have the same label"
+    assert notes[2].startswith("p: sign flips of queries, in the table")
+    same = section(track({f"e{n}": report(hits(0.5)) for n in (1, 2)}).text(), "notes")
+    assert "all runs are the same for every query" in same
+
+
+def test_the_level_is_that_of_the_confidence_also_where_there_is_no_interval() -> None:
+    """Every query has the same difference, so it has no interval, and p = 2 / 2^12 = 0.000488."""
+    runs = {"e1": report([0] * 60), "e2": report([1] * 60)}
+    assert "to show it" not in track(runs).text()
+    assert "to show it" not in track(runs, intervals=IntervalRule(confidence=0.999)).text()
+    assert "to show it" in track(runs, intervals=IntervalRule("none", confidence=0.9996)).text()
 
 
 def test_one_run_has_nothing_to_be_held_against() -> None:
