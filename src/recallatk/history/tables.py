@@ -164,9 +164,8 @@ def _said(change: Change, other: str, alpha: float, *, percent: bool) -> str:
     text = f", {'level with' if test.difference == 0 else way} {other} ({sure})"
     if change.p_holm <= alpha:
         return text
-    return (
-        f"{text}: {'no difference shown' if _least_p(test) <= alpha else 'too little differs for the test to show it'}"
-    )
+    could = test.difference == 0 or _least_p(test) <= alpha
+    return f"{text}: no difference shown{'' if could else ', too little differs for the test to show one'}"
 
 
 def _least_p(test: PairedTest) -> float:
