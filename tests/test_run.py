@@ -679,3 +679,54 @@ def test_where_the_files_lie_does_not_enter_the_signature(files: tuple[list[Path
     here, there = (evaluate(query, labels, gallery, G_LABELS, of_files, (1,)) for query, gallery in (files, moved))
     assert here.signature == there.signature
     assert here.queries["id"][0].startswith("query/")
+
+
+# --- files that do not fit each other
+
+
+@pytest.mark.parametrize("average", ["micro", "macro"])
+def test_a_value_that_is_not_the_one_of_its_queries_is_refused(average: str, tmp_path: Path) -> None:
+    """As where queries.parquet of one run lies beside the record of another, with as many rows."""
+    labels = ["a", "a", "b", "b", "b", "c"]
+    for name, seed in (("one", 0), ("other", 1)):
+        rows = np.random.default_rng(seed).standard_normal((6, 3))
+        report = recallatk.evaluate_embeddings(
+            EmbeddingSet(rows, labels, ids=list("uvwxyz")), protocol=EvalProtocol(ks=(1,), average=average)
+        )
+        save_run(report, tmp_path / name)
+        assert load_report(tmp_path / name)["recall@1"] == report["recall@1"]
+    assert load_report(tmp_path / "one")["recall@1"] != load_report(tmp_path / "other")["recall@1"]
+    shutil.copy(tmp_path / "one" / "queries.parquet", tmp_path / "other")
+    with pytest.raises(RecallatkError, match=r"other: the run is damaged .*not of one run"):
+        load_report(tmp_path / "other")
+    assert load_report(tmp_path / "other", check=False)["recall@1"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("metrics",), {}),
+        (("metrics", "recall@1", "value"), float("nan")),
+        (("metrics", "recall@1", "value"), "0.5"),
+        (("metrics", "recall@1", "n"), 0),
+        (("metrics", "recall@1", "hits"), float("inf")),
+        (("metrics", "recall@1", "interval", "low"), None),
+        (("protocol", "ks"), []),
+        (("intervals", "confidence"), "x"),
+        (("provenance", "environment"), []),
+        (("hashes",), None),
+        (("hashes", "emb"), 5),
+    ],
+)
+def test_a_record_that_no_version_wrote_is_damaged(path: tuple[str, ...], value: object, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((6, 3))
+    save_run(recallatk.evaluate_embeddings(EmbeddingSet(rows, list("aabbcc"))), tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "record.json").read_text("utf-8"))
+    place = record
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    (tmp_path / "run" / "record.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(RecallatkError, match="the record is damaged") as caught:
+        load_report(tmp_path / "run")
+    assert type(caught.value) is RecallatkError

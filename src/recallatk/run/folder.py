@@ -14,8 +14,9 @@ import numpy as np
 from recallatk.report import Report, report_from_record
 from recallatk.run.encoded import EncodedDataset, save_encoded
 from recallatk.run.environment import describe_environment
+from recallatk.run.fit import check_kinds, check_values
 from recallatk.run.samples import SavedSamples, digests_of, write_samples
-from recallatk.types import EvalProtocol, RecallatkError
+from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
 from recallatk.wording import counted
 
 RECORD = "record.json"
@@ -133,11 +134,12 @@ def _empty(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def load_report(folder: str | os.PathLike[str]) -> Report:
+def load_report(folder: str | os.PathLike[str], *, check: bool = True) -> Report:
     """Read the report of a saved run.
 
     Args:
         folder: the folder of the run, or its record.json.
+        check: refuse a run whose values are not those that its queries give.
 
     Raises:
         RecallatkError: there is no complete run in the folder, it is damaged, or it has another schema.
@@ -154,12 +156,15 @@ def load_report(folder: str | os.PathLike[str]) -> Report:
         raise RecallatkError(f"{folder}: {QUERIES} is missing beside {RECORD}; the run is not complete")
     try:
         with (folder / QUERIES).open("rb") as stream:
-            table = pq.read_table(stream)
+            table = pq.read_table(stream, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise RecallatkError(f"{folder / QUERIES}: cannot be read as Parquet: {_reason(error)}") from error
     queries = {name: _column(table.column(name)) for name in table.column_names}
     try:
         report = report_from_record(record, queries, SavedSamples(folder / SAMPLES))
+        check_kinds(report)
+    except ChoiceError as error:  # nobody chose anything here
+        raise RecallatkError(f"{folder / RECORD}: the record is damaged ({_reason(error)}); repeat the run") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RecallatkError(f"{folder / RECORD}: the record is damaged ({_reason(error)}); repeat the run") from error
     if table.num_rows != report.num_queries:
@@ -167,6 +172,11 @@ def load_report(folder: str | os.PathLike[str]) -> Report:
             f"{folder / QUERIES}: {counted(table.num_rows, 'row')} for the {report.num_queries} queries of {RECORD}; "
             "these are not of one run"
         )
+    try:
+        if check:
+            check_values(report)
+    except ValueError as error:
+        raise RecallatkError(f"{folder}: the run is damaged ({error}); repeat it") from error
     return report
 
 
