@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml setup.py ci/constraints.txt $(wildcard src/recallatk/ra
 	@touch $@
 
 $(PEERS_STAMP): $(STAMP)
-	$(PIP) -e '.[dev,peers]'
+	$(PIP) -e '.[dev,peers,examples]'
 	@touch $@
 
 demo: setup ## Evaluate an encoder on the photos that come with the package

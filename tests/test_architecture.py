@@ -50,7 +50,7 @@ ARROWS: dict[str, set[str]] = {
     "cli": set(),  # all but the ENTRANCES: filled in below
     "__main__": {"cli"},
     "registry": set(),
-    "integrations": {"ranking", "evaluation"},
+    "integrations": {"ranking", "evaluation", "report"},
 }
 EVERYBODY = {"types", "extras", "wording", "memory", "cores"}
 ENTRANCES = {

@@ -1,0 +1,1 @@
+"""Adapters for training frameworks, one file each, imported by the user together with the framework."""
