@@ -50,7 +50,7 @@ ARROWS: dict[str, set[str]] = {
     "cli": set(),  # all but the ENTRANCES: filled in below
     "__main__": {"cli"},
     "registry": set(),
-    "integrations": {"ranking", "evaluation", "report"},
+    "integrations": {"ranking", "evaluation", "report", "run"},
 }
 EVERYBODY = {"types", "extras", "wording", "memory", "cores"}
 ENTRANCES = {
