@@ -60,9 +60,12 @@ def _given_writer(writer: Any) -> tuple[Write, Callable[[], None], str]:
             "trainer.logger.experiment"
         )
 
+    # tensorboardX would make recall_1 of recall@1.
+    at = "_at_" if type(writer).__module__.startswith("tensorboardX") else "@"
+
     def write(numbers: dict[str, float], tag: str, text: str, step: int) -> None:
         for name, number in numbers.items():
-            writer.add_scalar(name, number, step)
+            writer.add_scalar(name.replace("@", at), number, step)
         writer.add_text(tag, text, step)
         writer.flush()
 
