@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -34,6 +35,7 @@ from recallatk import (
     load_dataset,
     load_report,
     recall_at_k,
+    save_run,
 )
 
 CASES = Path(os.environ.get("RECALLATK_CASES") or Path(__file__).parents[2] / "shared" / "cases")
@@ -50,7 +52,6 @@ METRICS = {
 
 LEFT_OUT_KINDS = {
     "mmpretrain-compat": "the OpenMMLab adapter is not there yet",
-    "compare-track": "compare is not there yet",
 }
 
 LEVELS = [
@@ -72,13 +73,14 @@ class NotUnderstoodError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What one way of running a check gave: a report, bare values (of `recall_at_k`), or an error message.
+    """What one way of running a check gave: a report, bare values (of `recall_at_k`), a comparison, or an error.
 
     Outcomes of one `input` are of the same data, asked for in other ways or other orders.
     """
 
     values: Mapping[str, float] | None = None
     report: Report | None = None
+    comparison: dict[str, Any] | None = None
     printed: str | None = None
     error: str | None = None
     input: int = 0
@@ -116,6 +118,9 @@ def offered(values: Mapping[str, float]) -> dict[str, str]:
     """A case's names for values -> ours."""
     names = {}
     for name in values:
+        if name in ("delta", "p_value", "only_A", "only_B2") or re.fullmatch(r"(A|B|B2)\.recall@1", name):
+            names[name] = name  # of a comparison
+            continue
         metric = metric_of(name)
         if metric not in METRICS:
             raise NotUnderstoodError(f"the value {name!r}")
@@ -137,6 +142,8 @@ def run_check(folder: Path, case: Case, check: Check, work: Path, build: Callabl
     if unknown:
         raise NotUnderstoodError(f"the keys {sorted(unknown)}")
     settings = {**case["parameters"], **check.get("with", {})}
+    if case["kind"] == "compare-track":
+        return list(run_comparison(folder, case, settings, check, work))
     choices = protocol_choices(settings)
     metrics = sorted(set(offered(check.get("values", {})).values()) - {f"recall@{k}" for k in choices["ks"]})
     if "stages" in case["input"].get("files", {}):
@@ -158,6 +165,69 @@ def run_check(folder: Path, case: Case, check: Check, work: Path, build: Callabl
     if not outcomes:
         raise NotUnderstoodError("nothing was run")
     return outcomes
+
+
+def run_comparison(folder: Path, case: Case, settings: dict[str, Any], check: Check, work: Path) -> Iterator[Outcome]:
+    """Saved runs, compared by the command: as it is and, where it refuses, also forced."""
+    arrays = case["input"]["arrays"]
+    runs = run_systems(folder, arrays, settings) if "A" in settings else run_queries(folder, arrays, settings)
+    for name, report in runs.items():
+        save_run(report, work / name)
+    wanted = settings.pop("systems", ["A", "B"])
+    known = {"test", "pairing", "queries"}  # prose
+    if set(settings) - known:
+        raise NotUnderstoodError(f"the settings {sorted(set(settings) - known)}")
+    if {name.partition(".")[2] for name in check["values"]} == {"recall@1"} and "counts" not in check:
+        yield Outcome(values={f"{name}.recall@1": report["recall@1"] for name, report in runs.items()})
+        return
+    result = recallatk("compare", *(work / name for name in wanted), "--all")
+    forced = ["--force"] if result.code else []
+    if result.code:
+        assert result.code == 3
+        assert result.err.count("\n") == 1
+        yield Outcome(error=result.err)
+        result = recallatk("compare", *(work / name for name in wanted), "--all", *forced)
+    assert (result.code, result.err) == (0, "")
+    verdict = result.out.splitlines()[1]
+    if "must_not" in check:  # all of them: nothing is called better, and no number is missing
+        assert not {"better", "worse"} & set(verdict.split())
+        assert "nan" not in result.out.lower()
+    record = json.loads(recallatk("compare", *(work / name for name in wanted), "--json", *forced).out)
+    test = record["contrasts"][0]["test"]
+    values = {f"{one['name']}.recall@1": one["values"]["recall@1"]["value"] for one in record["systems"]}
+    values |= {"delta": -test["difference"], f"only_{wanted[0]}": test["losses"], f"only_{wanted[1]}": test["wins"]}
+    for p in (test["p_value"], test["mcnemar"]["exact"]):  # with a label a query they are one test
+        yield Outcome(values={**values, "p_value": p}, comparison=record, printed=result.out)
+
+
+def run_queries(folder: Path, arrays: dict[str, Any], settings: dict[str, Any]) -> dict[str, Report]:
+    """Runs from embeddings: every system has its own queries, and all have one gallery."""
+    protocol = EvalProtocol(ks=settings.pop("ks"), similarity=settings.pop("similarity"))
+    labels = arrays["gallery_labels"]
+    gallery = EmbeddingSet(load(folder, "gallery_emb.npy"), labels, ids=[f"g{row}" for row in range(len(labels))])
+    reports = {}
+    for name in ("A", "B", "B2"):
+        ids = arrays[name]["ids"]
+        rows = load(folder, f"{name.lower()}_query_emb.npy")
+        query = EmbeddingSet(rows, [arrays["labels_by_id"][one] for one in ids], ids=ids)
+        reports[name] = evaluate_embeddings(query, gallery, protocol=protocol)
+        hits = [float(hit) for hit in arrays[name]["hit@1"]]
+        assert reports[name].queries["recall@1"].tolist() == hits
+    return reports
+
+
+def run_systems(folder: Path, arrays: dict[str, Any], settings: dict[str, Any]) -> dict[str, Report]:
+    """Runs from scores that give these hits: one positive a query, and a negative ahead of it where it misses."""
+    reports = {}
+    for name in ("A", "B"):
+        hits = settings.pop(name)
+        labels = [f"label {row}" for row in range(len(hits))]
+        query = SampleSet(labels, ids=[f"q{row}" for row in range(len(hits))])
+        gallery = SampleSet([*labels, "other"], ids=[f"g{row}" for row in range(len(hits) + 1)])
+        scores = np.hstack([np.eye(len(hits)), np.where(hits, 0.5, 2.0)[:, None]])
+        reports[name] = evaluate_scores(scores, query, gallery, protocol=EvalProtocol(ks=(1,)))
+        assert reports[name].queries["recall@1"].tolist() == hits
+    return reports
 
 
 def protocol_choices(settings: dict[str, Any]) -> dict[str, Any]:

@@ -563,7 +563,7 @@ def test_a_protocol_that_cannot_be_used_is_an_error_and_never_the_default(
 def test_output_writes_a_run_and_prints_the_same(data: Path) -> None:
     result = recallatk("eval", data, *MEAN, "-k", "1", "-o", "runs/first")
     assert result == recallatk("eval", data, *MEAN, "-k", "1")
-    assert files_in("runs/first") == ["queries.parquet", "record.json"]
+    assert files_in("runs/first") == ["queries.parquet", "record.json", "samples.parquet"]
     assert load_report(Path("runs/first")).text() + "\n" == result.out
 
 
@@ -586,7 +586,7 @@ def test_saved_embeddings_give_the_same_report_again(data: Path) -> None:
 def test_overwriting_a_run_leaves_no_embeddings_of_the_old_one_behind(data: Path) -> None:
     recallatk("eval", data, *MEAN, "-o", "run", "--save-embeddings")
     recallatk("eval", data, "--encoder", "pixels", "-o", "run", "--overwrite")
-    assert files_in("run") == ["queries.parquet", "record.json"]
+    assert files_in("run") == ["queries.parquet", "record.json", "samples.parquet"]
 
 
 def test_a_run_that_is_in_the_way_of_the_second_encoder_is_found_before_the_first_one_runs(data: Path) -> None:

@@ -259,7 +259,7 @@ def test_every_public_name_is_used_or_explained(name):
 def test_every_part_of_a_run_on_disk_is_described(workplace):
     run_command("recallatk eval shop.csv --encoder pixels --on-error skip --output run")
     record = json.loads(Path("run/record.json").read_text("utf-8"))
-    columns = pq.read_schema("run/queries.parquet").names
+    columns = [name for part in ("queries", "samples") for name in pq.read_schema(f"run/{part}.parquet").names]
     keys = {*record, *record["counts"], *record["hashes"], *record["provenance"]["environment"]}
     columns = {re.sub(r"^recall@\d+$", "recall@k", re.sub(r"^group\..*", "group.NAME", name)) for name in columns}
     missing = [name for name in sorted(keys | columns) if f"`{name}`" not in text("report.md")]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 torch = pytest.importorskip("torch", reason="make test-integrations installs it")
 pytest.importorskip("torchmetrics", reason="make test-integrations installs it")
 
-from recallatk.integrations import processes, rows  # noqa: E402
+from recallatk.integrations import processes, rows, sides  # noqa: E402
 from recallatk.integrations.processes import evaluate_rows  # noqa: E402
 from recallatk.integrations.rows import Rows  # noqa: E402
 from recallatk.integrations.torchmetrics import RecallAtK  # noqa: E402
@@ -106,8 +106,8 @@ def in_small_blocks(rank, world, name):
     """Blocks of two rows, arrays on disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "BLOCK_BYTES", 8 * DIM)
-        real = rows.new_array
-        patch.setattr(rows, "new_array", lambda shape, dtype: real(shape, dtype, most=1))
+        real = sides.new_array
+        patch.setattr(sides, "new_array", lambda shape, dtype: real(shape, dtype, most=1))
         return leave_one_out(rank, world, name)
 
 

@@ -500,6 +500,7 @@ def test_a_run_that_is_written_over_leaves_nothing_of_its_own_and_no_other_file_
         "embeddings-of-mine.txt",
         "queries.parquet",
         "record.json",
+        "samples.parquet",
     ]
 
 
@@ -591,7 +592,8 @@ def test_saved_embeddings_give_the_same_identity_again(
     written = save_encoded(encoded, tmp_path / f"e{suffix}")
     assert [path.name for path in written] == [f"e-query{suffix}", f"e-gallery{suffix}"]
     direct, again = evaluate_encoded(encoded), evaluate_encoded(load_encoded(*written))
-    assert again.provenance.data == {"files": [str(path) for path in written]}
+    assert again.provenance.data["files"] == [str(path) for path in written]
+    assert again.provenance.data["read"]["query"] == str(written[0])
     assert again.text() == direct.text()
     assert again.hashes == direct.hashes
     assert again.provenance.preprocessing == direct.provenance.preprocessing

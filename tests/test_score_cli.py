@@ -94,7 +94,11 @@ def test_the_run_is_saved_and_its_record_is_a_protocol(trec: tuple[Path, Path], 
     assert report.protocol == EvalProtocol(ks=(1,), relevance="qrels", no_positive="miss", min_grade=2)
     assert report.provenance.data == {"run": str(trec[0]), "qrels": str(trec[1])}
     assert report.values_by_metric["recall@1"].chance is None
-    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == ["queries.parquet", "record.json"]
+    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [
+        "queries.parquet",
+        "record.json",
+        "samples.parquet",
+    ]
     assert call(*words, "-o", tmp_path / "saved")[0] == 3
     _, again, _ = call(*words[:5], "--protocol", tmp_path / "saved" / "record.json")
     assert again == str(report) + "\n"

@@ -172,6 +172,17 @@ def test_forward_gives_the_batch_and_keeps_it():
     assert torch.isnan(alone["recall@1"])
 
 
+def test_one_metric_as_a_tensor():
+    emb, labels = data()
+    metric = in_batches(RecallAtK((1, 5), metrics=["mrr"], only="mrr"), emb, labels)
+    assert metric.compute() == recall_at_k(emb, labels, metrics=["mrr"])["mrr"]
+    assert metric(emb, labels).shape == ()
+    assert torch.isnan(metric(emb[:1], labels[:1]))
+    assert metric.compute().shape == ()
+    with pytest.raises(ChoiceError, match="only='map' is not among the metrics; choose one of: recall@1, recall@5"):
+        RecallAtK((1, 5), only="map")
+
+
 def test_in_a_collection():
     emb, labels = data()
     one = in_batches(RecallAtK((1, 5)), emb, labels).compute()
@@ -250,6 +261,9 @@ EMB, LABELS = torch.eye(4), [0, 0, 1, 1]
         ((EMB, LABELS[:3]), "labels: 3 entries for 4 rows of embeddings"),
         ((EMB[0], LABELS), r"the shape \(4,\); they must be two-dimensional"),
         ((EMB[None], LABELS), "two-dimensional"),
+        ((None, LABELS), "embeddings are NoneType, and no tensor"),
+        (({"logits": EMB}, LABELS), "embeddings are dict, and no tensor"),
+        ((EMB.bool(), LABELS), "real numbers are needed"),
         ((EMB, torch.tensor(LABELS).float()), r"label of row 0 is 0.0 \(float\)"),
         ((EMB, torch.nn.functional.one_hot(torch.tensor(LABELS), 3).tolist()), "one-hot"),
         ((EMB, LABELS, range(3)), "ids: 3 entries for 4 rows"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +24,7 @@ transformers = pytest.importorskip("transformers", reason="make test-integration
 pytest.importorskip("accelerate", reason="make test-integrations installs it")
 
 from recallatk.integrations.lightning import RecallCallback  # noqa: E402
+from recallatk.integrations.torchmetrics import RecallAtK  # noqa: E402
 from recallatk.integrations.transformers import ComputeRecall  # noqa: E402
 
 N, DIM = 37, 5
@@ -120,6 +123,32 @@ def test_lightning_says_what_to_return(tmp_path):
         trainer(RecallCallback(roles=("query",)), tmp_path).validate(Identity(), [loader(), loader()], verbose=False)
 
 
+class OwnMetrics(Identity):
+    """A metric of its own, logged in both ways that Lightning knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.several = RecallAtK(protocol=KS, only="recall@5"), RecallAtK(protocol=KS)
+
+    def validation_step(self, batch, batch_idx):
+        self.one.update(*batch)
+        self.several.update(*batch)
+        self.log("one", self.one)
+
+    def on_validation_epoch_end(self):
+        self.log_dict(self.several.compute())
+        self.several.reset()
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_lightning_logs_metrics_of_the_module(tmp_path, devices):
+    strategy = "auto" if devices == 1 else "ddp_fork"
+    run = trainer(pl.Callback(), tmp_path, devices=devices, strategy=strategy)
+    logged = run.validate(OwnMetrics(), loader(), verbose=False)[0]
+    wanted = {"one": expected()["recall@5"], **expected()}
+    assert logged == {name: pytest.approx(value) for name, value in wanted.items()}
+
+
 # --- Transformers
 
 
@@ -178,3 +207,9 @@ def test_the_page_on_training_runs():
     blocks = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 4
     exec("\n".join(blocks), {"__name__": "page"})
+
+
+def test_importing_recallatk_imports_no_framework():
+    code = "import sys, recallatk, recallatk.cli, recallatk.evaluation; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "torchmetrics", "lightning", "transformers", "keras", "jax"} & set(done.stdout.split())

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recallatk.comparison import Comparison, compare
     from recallatk.datasets import load_dataset, load_qrels, load_ranked_lists
     from recallatk.embeddings import load_embeddings, save_embeddings
     from recallatk.encoders import load_encoder
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
         RecallatkError,
         SampleSet,
     )
+    from recallatk.verification import Moved, Verification, verify_run
 
 __all__ = [
+    "Comparison",
     "Dataset",
     "EmbeddingSet",
     "EncodedDataset",
@@ -46,11 +49,14 @@ __all__ = [
     "ImageSet",
     "Inspection",
     "IntervalRule",
+    "Moved",
     "Qrels",
     "RankedLists",
     "RecallatkError",
     "Report",
     "SampleSet",
+    "Verification",
+    "compare",
     "encode",
     "encode_all",
     "encode_dataset",
@@ -70,9 +76,11 @@ __all__ = [
     "save_embeddings",
     "save_run",
     "score_lists",
+    "verify_run",
 ]
 
 _HOMES = {
+    "comparison": ("Comparison", "compare"),
     "datasets": ("load_dataset", "load_qrels", "load_ranked_lists"),
     "embeddings": ("load_embeddings", "save_embeddings"),
     "encoders": ("load_encoder",),
@@ -102,6 +110,7 @@ _HOMES = {
         "RecallatkError",
         "SampleSet",
     ),
+    "verification": ("Moved", "Verification", "verify_run"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

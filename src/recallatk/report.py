@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from recallatk.signature import Signature
 from recallatk.statistics import Interval, describe_rule
-from recallatk.types import EvalProtocol, IntervalRule, RecallatkError, Skipped
+from recallatk.types import EvalProtocol, IntervalRule, RecallatkError, SampleSet, Skipped
 from recallatk.wording import one_line
 
 SCHEMA = "recallatk.record/1"
@@ -109,6 +109,9 @@ class Report(Mapping[str, float]):
         provenance: encoder, data, environment.
         queries: one column for each thing known of a query, one row a query, in the order of the query set.
         intervals: how the intervals were made.
+        samples: the rows of the "query" and the "gallery" side (leave-one-out: of "both"), without embeddings; what
+            `recallatk verify` names things by.
+        ids_given: whether the queries have ids, or were numbered by row; None where an early record does not say.
     """
 
     protocol: EvalProtocol
@@ -126,6 +129,8 @@ class Report(Mapping[str, float]):
     provenance: Provenance
     queries: Mapping[str, tuple[Any, ...] | npt.NDArray[Any]]
     intervals: IntervalRule = dataclasses.field(default_factory=lambda: IntervalRule("none"))
+    samples: Mapping[str, SampleSet] = dataclasses.field(default_factory=dict)
+    ids_given: bool | None = None
 
     def __getitem__(self, metric: str) -> float:
         if metric not in self.values_by_metric:
@@ -260,6 +265,7 @@ class Report(Mapping[str, float]):
             "warnings": list(self.warnings),
             "protocol": dataclasses.asdict(self.protocol),
             "intervals": dataclasses.asdict(self.intervals),
+            "ids_given": self.ids_given,
             "hashes": dict(self.hashes),
             "provenance": dataclasses.asdict(self.provenance),
         }
@@ -272,7 +278,9 @@ class Report(Mapping[str, float]):
         return json.dumps(self.record(), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def report_from_record(record: Mapping[str, Any], queries: Mapping[str, Any]) -> Report:
+def report_from_record(
+    record: Mapping[str, Any], queries: Mapping[str, Any], samples: Mapping[str, SampleSet] | None = None
+) -> Report:
     """Rebuild a report from its record and the rows of its queries.
 
     Raises:
@@ -301,6 +309,8 @@ def report_from_record(record: Mapping[str, Any], queries: Mapping[str, Any]) ->
         queries=queries,
         # Runs of before there were intervals are still read.
         intervals=IntervalRule(**record.get("intervals", {"ci": "none"})),
+        samples={} if samples is None else samples,
+        ids_given=record.get("ids_given"),
     )
 
 

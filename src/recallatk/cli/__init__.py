@@ -2,7 +2,6 @@
 
 # No `from __future__ import annotations`: the command line is made from these annotations.
 
-import dataclasses
 import io
 import os
 import re
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
 
 from recallatk.cli.check import check
+from recallatk.cli.compare import compare
 from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_EMBEDDINGS,
@@ -35,9 +35,10 @@ from recallatk.cli.flags import (
     Reading,
     expand_tokens,
 )
-from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming
+from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming, with_qrels
 from recallatk.cli.printing import fail, make_console, print_table, tell, tell_notes
 from recallatk.cli.score import LABELLED, read_qrels, score
+from recallatk.cli.verify import verify
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
 from recallatk.wording import counted
 
@@ -68,6 +69,8 @@ app = App(
 )
 app.command(score)
 app.command(check)
+app.command(verify)
+app.command(compare)
 
 
 @app.command(name="eval")
@@ -115,7 +118,7 @@ def eval_(
         jobs = encode_images(dataset, loaded, reading, encoding, output)
     if reading.qrels is not None:
         qrels = read_qrels(reading.qrels, protocol)
-        jobs = ((spec, dataclasses.replace(encoded, qrels=qrels)) for spec, encoded in jobs)
+        jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
     runs = _evaluate(jobs, protocol, metric, {**engine, "intervals": intervals}, started, several=several)
     deliver(runs, output, folders, several=several)
 

@@ -62,7 +62,7 @@ def deliver(
                 tell(report.provenance.notes, quiet=output.quiet)
             if spec in folders:
                 kept = embeddings if output.save_embeddings else None
-                save_run(report, folders[spec], embeddings=kept, overwrite=output.overwrite)
+                save_run(report, folders[spec], embeddings=kept, evaluated=embeddings, overwrite=output.overwrite)
     finally:
         if reports:
             _print(reports, output, several=several)

@@ -214,6 +214,8 @@ NO_INTERVALS = IntervalRule()
 
 # Flags of several values: numbers may follow each other, and the first label may be anything, such as -1.
 SEVERAL = {"--ks": r"-?[\d.,]+", "--junk-labels": r"-?\d+", "--distractor-labels": r"-?\d+"}
+# Commands that are given the folders of runs.
+ON_RUNS = {"compare"}
 # Suffixes of embeddings that no manifest has.
 EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors", ".h5", ".hdf5"}
 # Flags that no value follows.
@@ -269,7 +271,8 @@ def _takes_value(last: list[str]) -> bool:
 def _check_words(words: list[str], stray: str) -> None:
     """Refuse a cutoff that is no number where there is DATA beside it, and embeddings in the place of DATA."""
     command, *others = words or [""]
-    if stray and len(others) > (command != "score"):  # the one command with cutoffs and without DATA
+    # Beside cutoffs `score` takes no word, and commands on runs take any number of them.
+    if stray and command not in ON_RUNS and len(others) > (command != "score"):
         raise ChoiceError(f"-k {stray!r} is not a cutoff; every k must be a whole number of at least 1")
     for word in others if command == "eval" else ():
         if Path(word).suffix.lower() in EMBEDDINGS_ONLY and not os.path.isdir(word):  # noqa: PTH112 - a name may be long

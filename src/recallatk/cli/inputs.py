@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from recallatk.cli.flags import NO_ENCODING, Embeddings, Encoding, Output, Reading
 from recallatk.cli.printing import progress
-from recallatk.types import ChoiceError, Dataset, Encoder, RecallatkError
+from recallatk.types import ChoiceError, Dataset, Encoder, Qrels, RecallatkError
 
 if TYPE_CHECKING:
     from recallatk.run import EncodedDataset
@@ -103,6 +103,7 @@ def encode_images(
                 cache=cache,
                 workers=encoding.workers,
                 on_progress=on_progress,
+                request={"spec": spec, "device": encoding.device, "dtype": encoding.dtype},
             )
         if check is not None:
             provenance = encoded.provenance
@@ -133,6 +134,13 @@ def load_files(
         on_error=reading.on_error,
         memory=memory,
     )
+
+
+def with_qrels(encoded: EncodedDataset, qrels: Qrels, path: Path) -> EncodedDataset:
+    """The data set with judged pairs from a file, which the record names."""
+    data = {**encoded.provenance.data, "qrels": str(path)}
+    provenance = dataclasses.replace(encoded.provenance, data=data)
+    return dataclasses.replace(encoded, qrels=qrels, provenance=provenance)
 
 
 @contextlib.contextmanager

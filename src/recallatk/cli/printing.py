@@ -54,7 +54,7 @@ def make_console(**options: Any) -> Any:
 
 
 @contextlib.contextmanager
-def progress(title: str, total: int, *, quiet: bool) -> Iterator[Any]:
+def progress(title: str, total: int | None, *, quiet: bool) -> Iterator[Any]:
     """A progress bar on standard error, if a person is looking at it; what it yields is called with done and total."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -65,7 +65,7 @@ def progress(title: str, total: int, *, quiet: bool) -> Iterator[Any]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
-        yield lambda done, _: bar.update(task, completed=done)
+        yield lambda done, all_: bar.update(task, completed=done, total=all_)
 
 
 def tell(lines: Sequence[str], *, quiet: bool = False) -> None:

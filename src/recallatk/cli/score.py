@@ -4,7 +4,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -47,50 +47,24 @@ def score(
         memory: what the whole process may hold while it ranks, such as 2GB; by default a quarter of what is free.
         protocol_file: a TOML file, or the record of an earlier run, whose protocol is used; flags given win.
     """
+    from recallatk.run import score_files
+
     started = datetime.now(UTC)
     budget = None if memory is None else parse_bytes(memory)
     check_metrics(metric)
     if output.save_embeddings:
         raise ChoiceError("--save-embeddings: there are none here; `recallatk eval` has embeddings")
     folders = check_output(output, ("scores",))
-    common = {"protocol": protocol, "metrics": metric, "memory": budget, "started": started, "intervals": intervals}
-    deliver(iter([("scores", _report(scores, protocol, common), None)]), output, folders, several=False)
-
-
-def _report(files: Scores, protocol: EvalProtocol, common: dict[str, Any]) -> Any:
-    """The report on these files."""
-    from recallatk.datasets import load_ranked_lists
-    from recallatk.embeddings import load_samples
-    from recallatk.report import Provenance
-    from recallatk.run import score_lists, score_matrix
-
-    if (files.run is None) == (files.scores is None):
-        raise ChoiceError("give ranked lists with --run or a matrix with --scores, and not both")
-    qrels = None if files.qrels is None else read_qrels(files.qrels, protocol)
-    data = {name: str(value) for name, value in vars(files).items() if value is not None}
-    common |= {"qrels": qrels, "provenance": Provenance(data=data)}
-    sides = {"query": (files.query_labels, files.query_ids), "gallery": (files.gallery_labels, files.gallery_ids)}
-    known = {side: [file and file.resolve() for file in given] for side, given in sides.items() if any(given)}
-    if len(known) == 2 and known["query"] == known["gallery"]:
-        del known["gallery"]  # leave-one-out
-    if "query" not in known and (files.run is None or protocol.relevance != "qrels"):
-        raise ChoiceError(
-            "say what the queries are: --query-labels, or with --qrels and --relevance qrels --query-ids; only --run "
-            "with --qrels can do without"
-        )
-    samples: dict[str, Any] = {
-        side: load_samples(
-            labels,
-            ids=ids,
-            name=side,
-            label_separator=files.label_separator,
-            labels_required=protocol.relevance in LABELLED,
-        )
-        for side, (labels, ids) in known.items()
+    common: dict[str, Any] = {
+        "protocol": protocol,
+        "metrics": metric,
+        "memory": budget,
+        "started": started,
+        "intervals": intervals,
     }
-    if files.scores is not None:
-        return score_matrix(files.scores, **samples, **common)
-    return score_lists(load_ranked_lists(cast("Path", files.run)), **samples, **common)
+    qrels = None if scores.qrels is None else read_qrels(scores.qrels, protocol)
+    report = score_files(vars(scores), qrels=qrels, **common)
+    deliver(iter([("scores", report, None)]), output, folders, several=False)
 
 
 def read_qrels(path: Path, protocol: EvalProtocol) -> Qrels:

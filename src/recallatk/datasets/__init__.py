@@ -12,6 +12,7 @@ from typing import Any, Literal
 from recallatk.datasets.folders import SIDE_NAMES, find_sides, load_classes, load_folder, load_two_folders
 from recallatk.datasets.imagefolder import is_imagefolder, load_imagefolder
 from recallatk.datasets.manifest import load_manifest
+from recallatk.datasets.naming import as_source
 from recallatk.datasets.qrels import load_qrels
 from recallatk.datasets.ranked_lists import load_ranked_lists
 from recallatk.datasets.sampling import sample_dataset
@@ -127,7 +128,8 @@ def load_dataset(
     given["labels_required"] = labels_required  # not refused: where every image has a label it changes nothing
     options = {option: given.get(option, default) for option, default in row.options.items()}
     dataset = row.load(data, on_error=on_error, **options)
-    return dataclasses.replace(dataset, warnings=(*warnings, *dataset.warnings))
+    source = {"data": data, "layout": name, **given, "on_error": on_error}
+    return dataclasses.replace(dataset, warnings=(*warnings, *dataset.warnings), source=as_source(source))
 
 
 def detect_layout(data: Path) -> tuple[str, tuple[str, ...]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
+from typing import Any
 
 from recallatk.datasets.manifest import METADATA
-from recallatk.datasets.naming import same_file, shown, split_labels
+from recallatk.datasets.naming import as_source, same_file, shown, split_labels
 from recallatk.datasets.tables import READERS
 from recallatk.datasets.walk import ImageFile, Listing, is_hidden, walk_images
 from recallatk.images import IMAGE_SUFFIXES
@@ -116,17 +118,15 @@ def load_two_folders(
     for folder in (queries, gallery):
         if not folder.is_dir():
             raise RecallatkError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+    options: dict[str, Any] = {"label_from": label_from, "label_separator": label_separator, "on_error": on_error}
     real = [os.path.realpath(queries), os.path.realpath(gallery)]
     if real[0] == real[1]:
-        return load_classes(queries, label_from=label_from, label_separator=label_separator, on_error=on_error)
-    return _load(
-        queries.parent,
-        [(queries, "query/"), (gallery, "gallery/")],
-        bases=[(real[0], "query/"), (real[1], "gallery/")],
-        label_from=label_from,
-        label_separator=label_separator,
-        on_error=on_error,
-    )
+        dataset = load_classes(queries, **options)
+    else:
+        bases = [(real[0], "query/"), (real[1], "gallery/")]
+        dataset = _load(queries.parent, [(queries, "query/"), (gallery, "gallery/")], bases=bases, **options)
+    source = {"queries_folder": queries, "gallery_folder": gallery, **options}
+    return dataclasses.replace(dataset, source=as_source(source))
 
 
 def _load(

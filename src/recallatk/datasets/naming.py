@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from recallatk.types import ChoiceError
 
@@ -15,6 +17,19 @@ def shown(name: str) -> str:
     'caf\\xe9.png'
     """
     return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def as_source(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as values that a record can hold; what was not given is left out.
+
+    >>> as_source({"data": Path("photos"), "root": None, "seed": 0})
+    {'data': 'photos', 'seed': 0}
+    """
+    return {
+        name: shown(os.fspath(value)) if isinstance(value, Path) else value
+        for name, value in arguments.items()
+        if value is not None
+    }
 
 
 def same_file(real: str, bases: Sequence[tuple[str, str]]) -> str:

@@ -52,6 +52,7 @@ def sample_dataset(dataset: Dataset, limit: int, *, seed: int = 0) -> Dataset:
         query=samples[0],
         gallery=None if gallery is None else samples[1],
         warnings=(*dataset.warnings, warning),
+        source={**dataset.source, "limit": limit, "seed": seed},
     )
 
 

@@ -25,6 +25,7 @@ from recallatk.types import (
     Qrels,
     RecallatkError,
     Samples,
+    SampleSet,
     Similarity,
     distinct_labels,
     each_label,
@@ -180,6 +181,10 @@ class Task:
             provenance=provenance,
             queries=query_rows(query, self.gallery, columns, names, protocol),
             intervals=self.intervals,
+            samples={"both": _columns(query)}
+            if self.alone
+            else {"query": _columns(query), "gallery": _columns(self.gallery)},
+            ids_given=query.ids is not None,
         )
 
     def _clusters(self, kept: npt.NDArray[np.int64]) -> Clusters:
@@ -187,6 +192,20 @@ class Task:
         column = self.intervals.cluster
         values = self.query.labels if column == "label" else self.query.groups[column]
         return cluster_queries([values[row] for row in kept.tolist()], column=column, average=self.protocol.average)
+
+
+def _columns(side: Samples) -> SampleSet:
+    """What is known of each row, without its embedding: a report does not keep those alive."""
+    return SampleSet(
+        side.labels,
+        ids=side.ids,
+        same=side.identity,
+        groups=side.groups,
+        content=side.content,
+        positions=side.positions,
+        label_kind=side.label_kind,
+        name=side.name,
+    )
 
 
 def _check_intervals(rule: IntervalRule | None, query: Samples, protocol: EvalProtocol) -> IntervalRule:

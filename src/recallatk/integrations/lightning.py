@@ -13,7 +13,6 @@ from typing import Any, Literal
 from recallatk.extras import import_extra
 from recallatk.integrations.processes import TIMEOUT, CollectDevice
 from recallatk.integrations.rows import Role
-from recallatk.integrations.torchmetrics import RecallAtK
 from recallatk.integrations.values import flat_values
 from recallatk.report import Report
 from recallatk.types import EvalProtocol, Qrels, RecallatkError
@@ -56,6 +55,8 @@ class RecallCallback(Callback):  # type: ignore[misc]  # lightning is not instal
         collect_device: CollectDevice = "cpu",
         timeout: float = TIMEOUT,
     ) -> None:
+        from recallatk.integrations.torchmetrics import RecallAtK  # after lightning, which brings torchmetrics
+
         super().__init__()
         self.metric = RecallAtK(
             ks, protocol=protocol, metrics=metrics, qrels=qrels, collect_device=collect_device, timeout=timeout
@@ -111,7 +112,8 @@ class RecallCallback(Callback):  # type: ignore[misc]  # lightning is not instal
                 )
             role = self.roles[dataloader_idx]
         given = {name: outputs[name] for name in COLUMNS if name in outputs}
-        self.metric.update(**{**given, "embeddings": given["embeddings"].detach().cpu()}, role=role)
+        rows = given.pop("embeddings")
+        self.metric.update(rows.cpu() if hasattr(rows, "cpu") else rows, role=role, **given)
 
     def _log(self, pl_module: Any, stage: str) -> None:
         self.metric.compute()

@@ -17,7 +17,8 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 from recallatk.evaluation import NothingToEvaluateError, evaluate_embeddings
 from recallatk.extras import import_extra
-from recallatk.integrations.rows import Notes, Rows, Sides, block_rows
+from recallatk.integrations.rows import Notes, Rows, block_rows
+from recallatk.integrations.sides import Sides
 from recallatk.report import Provenance, Report
 from recallatk.types import EvalProtocol, Float32Rows, Qrels, RecallatkError
 from recallatk.wording import one_line

@@ -14,7 +14,7 @@ from recallatk.extras import import_extra
 from recallatk.integrations.processes import TIMEOUT, CollectDevice, evaluate_rows, number_and_world
 from recallatk.integrations.rows import Notes, Role, Rows, note_batch
 from recallatk.report import Report
-from recallatk.types import EvalProtocol, Qrels, RecallatkError
+from recallatk.types import ChoiceError, EvalProtocol, Qrels, RecallatkError
 
 torch = import_extra("torch", "torchmetrics", "RecallAtK")
 Metric: Any = import_extra("torchmetrics", "torchmetrics", "RecallAtK").Metric
@@ -36,6 +36,8 @@ class RecallAtK(Metric):  # type: ignore[misc]  # torchmetrics is not installed 
         protocol: everything that can change the number.
         metrics: metrics beside recall@k, such as `"mrr"`.
         qrels: judged pairs, for `relevance="qrels"`.
+        only: the one metric that `compute()` and `forward` give, as a tensor instead of a dict: `"recall@1"` for
+            `self.log("val/recall@1", metric)` of Lightning, which takes no dict.
         collect_device: where rows of several processes travel: "cpu", or "gpu" (NCCL).
         timeout: seconds that processes wait for each other in `compute()`, counting included.
         kwargs: those of `torchmetrics.Metric`: `compute_on_cpu`, `process_group`, `sync_on_compute`, ...
@@ -60,6 +62,7 @@ class RecallAtK(Metric):  # type: ignore[misc]  # torchmetrics is not installed 
         protocol: EvalProtocol | None = None,
         metrics: Sequence[str] = (),
         qrels: Qrels | None = None,
+        only: str | None = None,
         collect_device: CollectDevice = "cpu",
         timeout: float = TIMEOUT,
         **kwargs: Any,
@@ -73,6 +76,9 @@ class RecallAtK(Metric):  # type: ignore[misc]  # torchmetrics is not installed 
         protocol = EvalProtocol() if protocol is None else protocol
         self.protocol = protocol if ks is None else dataclasses.replace(protocol, ks=cast("tuple[int, ...]", ks))
         self.names = [str(name) for name in metric_names(self.protocol, metrics)]
+        if only is not None and only not in self.names:
+            raise ChoiceError(f"only={only!r} is not among the metrics; choose one of: {', '.join(self.names)}")
+        self.only = only
         self.metrics, self.qrels = tuple(metrics) if not isinstance(metrics, str) else (metrics,), qrels
         self.collect_device, self.timeout = collect_device, timeout
         self._report: Report | None = None
@@ -111,12 +117,12 @@ class RecallAtK(Metric):  # type: ignore[misc]  # torchmetrics is not installed 
         Raises:
             RecallatkError: something does not fit, or is no label, id or role.
         """
-        rows = torch.as_tensor(embeddings).detach()
+        rows = _as_tensor(embeddings)
         noted = note_batch(rows, labels, ids, role, groups=groups, positions=positions)
         self.embeddings.append(rows.clone())  # the loop may write its next batch into the same memory
         self.notes.append(torch.frombuffer(bytearray(noted.to_line()), dtype=torch.uint8))
 
-    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor] | Tensor:
         """Add a batch, and give the values within it."""
         self.update(*args, **kwargs)
         try:
@@ -126,7 +132,7 @@ class RecallAtK(Metric):  # type: ignore[misc]  # torchmetrics is not installed 
         self._forward_cache = self._tensors(values)
         return self._forward_cache
 
-    def compute(self) -> dict[str, Tensor]:
+    def compute(self) -> dict[str, Tensor] | Tensor:
         """The values over all rows of all processes.
 
         Raises:
@@ -157,7 +163,9 @@ class RecallAtK(Metric):  # type: ignore[misc]  # torchmetrics is not installed 
             timeout=self.timeout,
         )
 
-    def _tensors(self, values: Mapping[str, float]) -> dict[str, Tensor]:
+    def _tensors(self, values: Mapping[str, float]) -> dict[str, Tensor] | Tensor:
+        if self.only is not None:
+            return torch.tensor(values[self.only], device=self.device)
         return {name: torch.tensor(value, device=self.device) for name, value in values.items()}
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
@@ -167,6 +175,16 @@ class RecallAtK(Metric):  # type: ignore[misc]  # torchmetrics is not installed 
     def _copy_state_dict(self) -> dict[str, list[Tensor]]:
         """The lists: their tensors are never written to."""
         return {"embeddings": list(self.embeddings), "notes": list(self.notes)}
+
+
+def _as_tensor(embeddings: Any) -> Tensor:
+    try:
+        return torch.as_tensor(embeddings).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise RecallatkError(
+            f"embeddings are {type(embeddings).__name__}, and no tensor can be made of it; give one tensor of "
+            "(rows, columns), such as output.last_hidden_state[:, 0]"
+        ) from error
 
 
 def recall_at_k(
@@ -186,5 +204,5 @@ def recall_at_k(
     """
     metric = RecallAtK(ks, protocol=protocol, metrics=metrics, sync_on_compute=False)
     metric.update(embeddings, labels, ids, role)
-    values: dict[str, Tensor] = metric.compute()
-    return values
+    metric.compute()
+    return {name: torch.tensor(value) for name, value in metric.report.items()}

@@ -11,14 +11,19 @@ from recallatk.run.encoded import (
     save_encoded,
 )
 from recallatk.run.environment import describe_environment
-from recallatk.run.folder import check_run_folder, load_report, read_protocol, read_record, save_run
+from recallatk.run.folder import RECORD, check_run_folder, load_report, read_protocol, read_record, save_run
 from recallatk.run.recipe import evaluate
+from recallatk.run.samples import SavedSamples, digests_of
+from recallatk.run.score_files import score_files
 from recallatk.run.scores import score_lists, score_matrix
 
 __all__ = [
+    "RECORD",
     "EncodedDataset",
+    "SavedSamples",
     "check_run_folder",
     "describe_environment",
+    "digests_of",
     "embedding_files",
     "encode_dataset",
     "evaluate",
@@ -29,6 +34,7 @@ __all__ = [
     "read_record",
     "save_encoded",
     "save_run",
+    "score_files",
     "score_lists",
     "score_matrix",
 ]

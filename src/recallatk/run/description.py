@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from recallatk.images import DecodePolicy
+from recallatk.datasets.naming import shown
+from recallatk.images import DecodePolicy, content_of
 from recallatk.report import Provenance
 from recallatk.types import Encoder, RecallatkError
 
@@ -36,6 +40,22 @@ def describe_encoder(encoder: Encoder, policy: DecodePolicy | None) -> Provenanc
         preprocessing=preprocessing,
         decode=None if policy is None else policy.record(),
     )
+
+
+def describe_code(encoder: Encoder) -> dict[str, str] | None:
+    """The file that an encoder of the user's own is written in, with the sha256 of its bytes; None: there is none."""
+    own = getattr(encoder, "encode", encoder) if type(encoder).__module__.startswith(f"{_PACKAGE}.") else encoder
+    written = own if inspect.isroutine(own) else type(own)
+    if (inspect.getmodule(written) or sys).__name__.partition(".")[0] == _PACKAGE:
+        return None
+    try:
+        file = inspect.getsourcefile(written)
+        return None if file is None else {"file": shown(file), "sha256": content_of(Path(file).read_bytes())}
+    except (OSError, TypeError):  # typed in, built in, or a file that is gone
+        return None
+
+
+_PACKAGE = __name__.partition(".")[0]
 
 
 def _as_json(preprocessing: Any, encoder: str) -> dict[str, Any]:

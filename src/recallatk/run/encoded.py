@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from recallatk.cache import Cache
-from recallatk.datasets.naming import shown
+from recallatk.datasets.naming import as_source, shown
 from recallatk.embeddings import LoadedEmbeddings, load_embeddings, save_embeddings
 from recallatk.encoding import BATCH, Progress, encode
 from recallatk.evaluation import evaluate_embeddings
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.report import Provenance, Report
 from recallatk.run.cached import cache_notes, is_about_this_run, open_rows
-from recallatk.run.description import describe_encoder
+from recallatk.run.description import describe_code, describe_encoder
 from recallatk.run.environment import describe_environment
 from recallatk.types import (
     Dataset,
@@ -62,6 +62,7 @@ def encode_dataset(
     cache: Cache | None = None,
     workers: int | None = None,
     on_progress: Progress | None = None,
+    request: Mapping[str, Any] | None = None,
 ) -> EncodedDataset:
     """Encode both sides of a data set; see `recallatk.encoding.encode`.
 
@@ -75,6 +76,7 @@ def encode_dataset(
         cache: where embeddings are kept from run to run, for an encoder that has a fingerprint; None: nowhere.
         workers: as for `encode`.
         on_progress: as for `encode`.
+        request: the arguments of `load_encoder` that gave the encoder, for the record: what `verify_run` loads again.
 
     Raises:
         RecallatkError: as for `encode`; or what the encoder says of itself cannot be recorded.
@@ -93,7 +95,11 @@ def encode_dataset(
     )
     provenance = dataclasses.replace(
         encoded.provenance,
-        data={"root": shown(str(dataset.root))},
+        data={
+            "root": shown(str(dataset.root)),
+            "read": dict(dataset.source),
+            "encode": {**(request or {}), "batch": batch, "decode": decode, "on_error": on_error, **_code(encoder)},
+        },
         skipped=(*dataset.skipped, *encoded.provenance.skipped),
         notes=(*dataset.notes, *encoded.provenance.notes),
         warnings=dataset.warnings,
@@ -244,8 +250,24 @@ def load_encoded(
         for side, path, labels in sides
         if path is not None
     ]
-    provenance = _provenance_of(loaded, [shown(os.fspath(path)) for _, path, _ in sides if path is not None])
+    source = {
+        "query": query,
+        "gallery": gallery,
+        "query_labels": query_labels,
+        "gallery_labels": gallery_labels,
+        "label_separator": label_separator,
+        "labels_required": labels_required,
+        "on_error": on_error,
+    }
+    paths = {name: Path(value) if isinstance(value, os.PathLike) else value for name, value in source.items()}
+    data = {"files": [shown(os.fspath(path)) for _, path, _ in sides if path is not None], "read": as_source(paths)}
+    provenance = _provenance_of(loaded, data)
     return EncodedDataset(loaded[0].embeddings, loaded[1].embeddings if len(loaded) > 1 else None, provenance)
+
+
+def _code(encoder: Encoder) -> dict[str, Any]:
+    code = describe_code(encoder)
+    return {} if code is None else {"code": code}
 
 
 _SIDES = ("query", "gallery")
@@ -253,7 +275,7 @@ _OF_ENCODER = ("encoder", "fingerprint", "preprocessing", "decode")
 """What `Provenance` says of the encoder, which both files of a data set must agree on."""
 
 
-def _provenance_of(loaded: Sequence[LoadedEmbeddings], files: list[str]) -> Provenance:
+def _provenance_of(loaded: Sequence[LoadedEmbeddings], data: Mapping[str, Any]) -> Provenance:
     """What one or two embedding files say; each of them holds what was noticed in the whole data set."""
     known: dict[str, Any] = {}
     warnings, notes, skipped = [], [], []
@@ -269,7 +291,7 @@ def _provenance_of(loaded: Sequence[LoadedEmbeddings], files: list[str]) -> Prov
             known[field] = values[0]
     return Provenance(
         **known,
-        data={"files": files},
+        data=data,
         skipped=tuple(dict.fromkeys(skipped)),
         notes=tuple(dict.fromkeys(notes)),
         warnings=tuple(dict.fromkeys(warnings)),

@@ -12,7 +12,19 @@ from typing import Any
 from recallatk.cores import usable_cores
 from recallatk.datasets.naming import shown
 
-PACKAGES = ("numpy", "scipy", "pillow", "pyarrow", "onnxruntime", "torch")
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "pillow",
+    "pyarrow",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "torch",
+    "torchvision",
+    "timm",
+    "open_clip_torch",
+    "transformers",
+)
 
 
 def describe_environment(started: datetime | None = None) -> dict[str, Any]:
@@ -32,11 +44,20 @@ def describe_environment(started: datetime | None = None) -> dict[str, Any]:
         "processor": platform.machine(),
         "cores": usable_cores(),
         "command": [shown(word) for word in (Path(sys.argv[0]).name, *sys.argv[1:])],
+        "directory": _directory(),
         "finished": now.isoformat(timespec="seconds"),
     }
     if started is not None:
         described["seconds"] = round((now - started).total_seconds(), 3)
     return described
+
+
+def _directory() -> str | None:
+    """The folder that relative paths of a run start from; None where it is gone."""
+    try:
+        return shown(str(Path.cwd()))
+    except OSError:
+        return None
 
 
 def _installed(package: str) -> str | None:

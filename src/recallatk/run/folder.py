@@ -13,11 +13,13 @@ import numpy as np
 
 from recallatk.report import Report, report_from_record
 from recallatk.run.encoded import EncodedDataset, save_encoded
+from recallatk.run.samples import SavedSamples, digests_of, write_samples
 from recallatk.types import EvalProtocol, RecallatkError
 from recallatk.wording import counted
 
 RECORD = "record.json"
 QUERIES = "queries.parquet"
+SAMPLES = "samples.parquet"
 _EMBEDDINGS = tuple(
     f"embeddings{side}{suffix}" for side in ("", "-query", "-gallery") for suffix in (".npy", ".samples.parquet")
 )
@@ -47,9 +49,10 @@ def save_run(
     folder: str | os.PathLike[str],
     *,
     embeddings: EncodedDataset | None = None,
+    evaluated: EncodedDataset | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a run: record.json, queries.parquet (a row a query) and, if given, the embeddings as .npy.
+    """Write a run: record.json, queries.parquet (a row a query), samples.parquet and, if given, the embeddings as .npy.
 
     The record is written last, so a folder with a record is complete.
 
@@ -57,6 +60,8 @@ def save_run(
         report: what an evaluation said.
         folder: where to; made if it is not there.
         embeddings: what was evaluated, to be kept beside it.
+        evaluated: what was evaluated, of which only a hash of each row is kept, so that `verify_run` can name the rows
+            that moved.
         overwrite: take the place of an earlier run, of which nothing is left.
 
     Raises:
@@ -67,15 +72,19 @@ def save_run(
 
     folder = Path(folder)
     check_run_folder(folder, overwrite=overwrite)
+    samples, encoded = dict(report.samples), evaluated or embeddings  # a loaded report may have them in this folder
+    digests = digests_of(encoded, samples) if encoded else getattr(report.samples, "digests", {})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (RECORD, QUERIES, *_EMBEDDINGS):
+        for name in (RECORD, QUERIES, SAMPLES, *_EMBEDDINGS):
             (folder / name).unlink(missing_ok=True)
         if embeddings is not None:
             save_encoded(embeddings, folder / "embeddings.npy")
         table = pa.table({name: _arrow(values) for name, values in report.queries.items()})
         with (folder / QUERIES).open("wb") as stream:  # Arrow would take some names for addresses
             pq.write_table(table, stream)
+        if samples:
+            write_samples(folder / SAMPLES, samples, digests)
         unfinished = folder / f".{RECORD}.tmp"
         unfinished.write_text(report.to_json() + "\n", encoding="utf-8")
         unfinished.replace(folder / RECORD)
@@ -103,7 +112,7 @@ def load_report(folder: str | os.PathLike[str]) -> Report:
         raise RecallatkError(f"{folder / QUERIES}: cannot be read as Parquet: {_reason(error)}") from error
     queries = {name: _column(table.column(name)) for name in table.column_names}
     try:
-        report = report_from_record(record, queries)
+        report = report_from_record(record, queries, SavedSamples(folder / SAMPLES))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RecallatkError(f"{folder / RECORD}: the record is damaged ({_reason(error)}); repeat the run") from error
     if table.num_rows != report.num_queries:

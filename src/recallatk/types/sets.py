@@ -213,6 +213,7 @@ class Dataset:
         root: the folder that ids are relative to.
         skipped: what the layout itself had to leave out (rows whose file is missing, with `on_error="skip"`).
         qrels: judged pairs, where the data set has them.
+        source: how it was read, as JSON values: the arguments that give it again.
         notes: one line for each thing that was left aside or converted, for the reader of the report.
         warnings: one line for each thing that can make the number look right and be wrong.
     """
@@ -224,6 +225,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     qrels: Qrels | None = None
+    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class _Rows:

@@ -1,0 +1,128 @@
+"""samples.parquet of a run: every row that was evaluated, so that what moved since can be named."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recallatk.run.encoded import EncodedDataset
+from recallatk.signature import Side
+from recallatk.types import EmbeddingSet, RecallatkError, SampleSet, each_label
+
+ROLES = ("query", "gallery", "both")
+DIGEST_DIGITS = 16
+_GROUP = "group."
+_POSITION = ("easting", "northing")
+
+
+class SavedSamples(Mapping[str, SampleSet]):
+    """The samples of a saved run, read when they are first looked at; empty for a run that has none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __getitem__(self, role: str) -> SampleSet:
+        return self._sets[role][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sets)
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    @property
+    def digests(self) -> dict[str, tuple[str, ...]]:
+        """The hash of each row's embedding, by role; a role is absent where none were kept."""
+        return {role: digests for role, (_, digests) in self._sets.items() if digests is not None}
+
+    @functools.cached_property
+    def _sets(self) -> dict[str, tuple[SampleSet, tuple[str, ...] | None]]:
+        return _read(self.path) if self.path.is_file() else {}
+
+
+def row_digests(rows: EmbeddingSet) -> tuple[str, ...]:
+    """The first 16 hex digits of the sha256 of each row as little-endian float32."""
+    digests = Side("q", rows).row_digests[:, : DIGEST_DIGITS // 2]
+    return tuple(np.ascontiguousarray(digests).tobytes().hex(" ", DIGEST_DIGITS // 2).split())
+
+
+def digests_of(encoded: EncodedDataset, roles: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The hash of each row of what was evaluated, by the role it has in a report."""
+    sets = {"query": encoded.query, "gallery": encoded.gallery, "both": encoded.query}
+    return {role: row_digests(rows) for role in roles if (rows := sets[role]) is not None}
+
+
+def write_samples(path: Path, samples: Mapping[str, SampleSet], digests: Mapping[str, tuple[str, ...]]) -> None:
+    """Write a row for each query and gallery item.
+
+    It is a file of its own, because queries.parquet has a row a query only, and sixty thousand hashes in JSON would
+    leave a record that nobody can read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, list[Any]] = {"role": [], "id": [], "label": [], "same": [], "content": [], "embedding": []}
+    groups = sorted({name for side in samples.values() for name in side.groups})
+    columns |= {name: [] for name in (*_POSITION, *(_GROUP + name for name in groups))}
+    for role, side in samples.items():
+        n = len(side)
+        nothing: Sequence[None] = [None] * n
+        columns["role"] += [role] * n
+        columns["id"] += side.ids or nothing
+        columns["label"] += [list(each_label(label)) for label in side.labels]
+        columns["same"] += nothing if side.identity is None or side.identity == side.ids else side.identity
+        columns["content"] += side.content or nothing
+        columns["embedding"] += digests.get(role, nothing)
+        for axis, name in enumerate(_POSITION):
+            columns[name] += nothing if side.positions is None else side.positions[:, axis].tolist()
+        for name in groups:
+            columns[_GROUP + name] += side.groups.get(name, nothing)
+    kinds = {"label": pa.list_(pa.string()), **dict.fromkeys(_POSITION, pa.float64())}
+    table = pa.table({name: pa.array(values, kinds.get(name, pa.string())) for name, values in columns.items()})
+    with path.open("wb") as stream:  # Arrow would take some names for addresses
+        pq.write_table(table, stream)
+
+
+def _read(path: Path) -> dict[str, tuple[SampleSet, tuple[str, ...] | None]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with path.open("rb") as stream:
+            columns: dict[str, list[Any]] = pq.read_table(stream).to_pydict()
+        roles = columns.pop("role")
+        found = {}
+        for role in dict.fromkeys(roles):
+            if role not in ROLES:
+                raise ValueError(f"the role {role!r} is unknown")
+            rows = [row for row, name in enumerate(roles) if name == role]
+            own = {name: _known([values[row] for row in rows]) for name, values in columns.items()}
+            found[role] = (_sample_set(role, own), own["embedding"])
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise RecallatkError(f"{path}: this is not what a run keeps of its samples ({why})") from error
+    return found
+
+
+def _sample_set(role: str, columns: dict[str, tuple[Any, ...] | None]) -> SampleSet:
+    labels = columns["label"] or ()
+    several = any(len(label) != 1 for label in labels)
+    positions = [columns[name] for name in _POSITION]
+    return SampleSet(
+        tuple(tuple(label) if several else label[0] for label in labels),
+        ids=columns["id"],
+        same=columns["same"] or columns["id"],
+        groups={name.removeprefix(_GROUP): v for name, v in columns.items() if name.startswith(_GROUP) and v},
+        content=columns["content"],
+        positions=None if None in positions else np.array(positions, dtype=np.float64).T,
+        name=role,
+    )
+
+
+def _known(values: list[Any]) -> tuple[Any, ...] | None:
+    """A column; None where it says nothing."""
+    return None if all(value is None for value in values) else tuple(values)
