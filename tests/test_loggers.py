@@ -482,3 +482,87 @@ def test_mlflow_without_a_run_says_what_to_do(mlflow):
     with pytest.raises(RecallatkError, match=r"no MLflow run is active; call mlflow\.start_run\(\) before"):
         mlflow_logger().log(REPORTS[0], 0)
     assert not list(Path.cwd().iterdir())  # and none was started
+
+
+# --- inside Trainers, as the page shows
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "loggers.md"
+EMBEDDINGS = np.random.default_rng(5).standard_normal((24, 4)).astype(np.float32)
+LABELS = np.arange(24) % 3
+
+
+@pytest.fixture
+def page(wandb, mlflow, tmp_path, monkeypatch):
+    """The names that the blocks of the page leave behind, run one after the other in an empty folder."""
+    for module in ("tensorboard", "lightning.pytorch", "transformers"):
+        pytest.importorskip(module, reason=NEEDED)
+    names = {"__name__": "page"}
+    exec(
+        "\n".join(re.findall(r"^```(?:py|python)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)),
+        names,
+    )
+    return names
+
+
+@pytest.mark.integration
+@pytest.mark.filterwarnings("ignore")  # the libraries' own
+def test_the_page_runs_and_logs_in_both_trainers(page, tmp_path):
+    import torch
+    import transformers
+
+    class Identity(page["pl"].LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
+        def training_step(self, batch, batch_idx):
+            return (batch[0] * self.weight).square().mean()
+
+        def validation_step(self, batch, batch_idx):
+            return {"embeddings": batch[0], "labels": batch[1]}
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.0)
+
+    rows = torch.utils.data.TensorDataset(torch.from_numpy(EMBEDDINGS), torch.from_numpy(LABELS))
+    loader = torch.utils.data.DataLoader(rows, batch_size=8)
+    events = page["pl"].loggers.TensorBoardLogger(tmp_path, name="lightning")
+    trainer = page["pl"].Trainer(
+        accelerator="cpu", max_epochs=2, callbacks=page["callbacks"], logger=events, default_root_dir=tmp_path,
+        enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(Identity(), loader, loader)
+    tensorboard_logger(trainer.logger.experiment).log(page["recall"].report, trainer.global_step)
+    known = evaluate_embeddings(EmbeddingSet(EMBEDDINGS, LABELS), protocol=EvalProtocol(ks=(1, 5)))
+    logged = rows_of(Path("lightning.csv"))
+    assert [(row["step"], float(row["recall@1"])) for row in logged] == [
+        ("3", known["recall@1"]),
+        ("6", known["recall@1"]),
+    ]
+    scalars, _ = scalars_and_texts(trainer.logger.log_dir)
+    assert scalars["retrieval/recall@1"] == [(6, float(np.float32(known["recall@1"])))]
+    assert scalars["val/recall@1"]  # of Lightning itself
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, pixels, labels):
+            return {"loss": (pixels * self.weight).square().mean(), "embeddings": pixels * self.weight}
+
+    samples = [{"pixels": row, "labels": int(label)} for row, label in zip(EMBEDDINGS, LABELS, strict=True)]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "hf"), num_train_epochs=2, learning_rate=0.0, eval_strategy="epoch", save_strategy="no",
+        report_to=[], use_cpu=True, disable_tqdm=True, remove_unused_columns=False, label_names=["labels"],
+    )  # fmt: skip
+    transformers.Trainer(
+        Model(), arguments, train_dataset=samples, eval_dataset=samples,
+        compute_metrics=page["compute_metrics"], callbacks=[page["LogEvaluation"]()],
+    ).train()  # fmt: skip
+    again = rows_of(Path("lightning.csv"))[2:]
+    assert [(row["step"], float(row["recall@1"])) for row in again] == [
+        ("3", known["recall@1"]),
+        ("6", known["recall@1"]),
+    ]
