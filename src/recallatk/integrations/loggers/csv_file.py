@@ -28,6 +28,8 @@ def csv_logger(path: str | os.PathLike[str], *, keep_run: bool = True) -> Logger
         RecallatkError: the file is not one of ours or its last row is torn; on `log`, the columns are others.
     """
     path = Path(path)
+    if not path.name:
+        raise RecallatkError("csv_logger needs the name of a file, such as recall.csv")
     runs = path.with_name(f"{path.stem}-runs")
     check_run_folder(runs)  # before hours of training, not after
     _read_columns(path)

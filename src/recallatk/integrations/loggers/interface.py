@@ -44,7 +44,7 @@ class Logger:
             number = operator.index(step)
         except TypeError:
             number = -1
-        if number < 0 or isinstance(step, bool):
+        if not 0 <= number < 2**63 or isinstance(step, bool):
             raise RecallatkError(f"step={step!r}: a step is a whole number from 0 on, such as the epoch")
         if self._closed:
             raise RecallatkError("this logger is closed; make a new one")

@@ -46,14 +46,14 @@ def mlflow_logger(
             entities.Metric(_allowed(f"{prefix}{name}"), float(number), now, step)
             for name, number in known_numbers(report).items()
         ]
-        tags = [entities.RunTag(f"{prefix}{name}", text) for name, text in identity(report).items()]
+        tags = [entities.RunTag(_allowed(f"{prefix}{name}"), text) for name, text in identity(report).items()]
         for start in range(0, len(metrics), MOST_METRICS):
             store.log_batch(target, metrics[start : start + MOST_METRICS], tags=tags)
         if keep_run:
             with tempfile.TemporaryDirectory() as folder:
                 run = save_step(report, step, Path(folder))
                 (run / "report.txt").write_text(f"{report.text()}\n", "utf-8")
-                store.log_artifacts(target, str(run), f"{prefix}{run_name(report, step)}")
+                store.log_artifacts(target, str(run), _allowed(f"{prefix}{run_name(report, step)}"))
 
     return Logger(log)
 

@@ -32,6 +32,8 @@ def tensorboard_logger(log_dir: Any, *, prefix: str = PREFIX, keep_run: bool = T
         RecallatkError: tensorboard is not installed, this is neither a folder nor a writer, or a folder elsewhere with
             `keep_run`.
     """
+    if log_dir == "":
+        raise RecallatkError("tensorboard_logger needs the name of a folder, such as events")
     write, close, folder = _own_writer(log_dir) if isinstance(log_dir, str | os.PathLike) else _given_writer(log_dir)
     if keep_run and "://" in folder:
         raise RecallatkError(f"{folder}: a run can only be kept in a local folder; pass keep_run=False")

@@ -25,9 +25,11 @@ def wandb_logger(run: Any = None, *, prefix: str = PREFIX, keep_run: bool = True
         keep_run: log each run folder as a version of the artifact `retrieval-WANDBRUN`, with the alias `step-3`.
 
     Raises:
-        RecallatkError: wandb is not installed; on `log`, no run is active.
+        RecallatkError: wandb is not installed, or this is no run; on `log`, no run is active.
     """
     wandb = import_extra("wandb", "wandb", "wandb_logger")
+    if run is not None and not hasattr(run, "log_artifact"):
+        raise RecallatkError(f"wandb_logger takes what wandb.init returned, not {type(run).__name__}")
 
     def log(report: Report, step: int) -> None:
         target = wandb.run if run is None else run
@@ -39,7 +41,7 @@ def wandb_logger(run: Any = None, *, prefix: str = PREFIX, keep_run: bool = True
             target.define_metric(f"{prefix}{name}", step_metric=at)
         target.log({at: step, **{f"{prefix}{name}": value for name, value in logged.items()}})
         if keep_run:
-            _log_run(wandb, target, report, step, re.sub(r"[^\w.-]+", "-", f"{prefix}{target.id}"))
+            _log_run(wandb, target, report, step, re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{prefix}{target.id}"))
 
     return Logger(log)
 
