@@ -25,6 +25,7 @@ $(STAMP): pyproject.toml setup.py ci/constraints.txt $(wildcard src/recallatk/ra
 
 $(PEERS_STAMP): $(STAMP)
 	$(PIP) -e '.[dev,peers,examples]'
+	$(PIP) --no-deps mmengine mmpretrain # what they import is in mmengine-parts; they ask for more
 	@touch $@
 
 demo: setup ## Evaluate an encoder on the photos that come with the package

@@ -50,9 +50,8 @@ METRICS = {
     "map@r": "map_r",
 }
 
-LEFT_OUT_KINDS = {
-    "mmpretrain-compat": "the OpenMMLab adapter is not there yet",
-}
+ADAPTER_KIND = "mmpretrain-compat"
+"""Cases of the adapter for OpenMMLab: tests/test_openmmlab.py runs them, because they need torch."""
 
 LEVELS = [
     ("easy", ["easy"], ["junk", "hard"]),

@@ -357,7 +357,7 @@ def _precisions(order: Sequence[int], k: int | None) -> Fraction:
 def _trapezoid(order: Sequence[int], gains: Sequence[int], k: int | None) -> Fraction:
     """The area under precision over recall: each positive moves recall by 1/R; precision is 1 before the first rank."""
     area = Fraction(0)
-    for rank in _ranks(order):
+    for rank in _ranks(order[:k]):
         before = Fraction(_found(order, rank - 1), rank - 1) if rank > 1 else Fraction(1)
         area += (before + Fraction(_found(order, rank), rank)) / 2 * Fraction(1, len(gains))
     return area

@@ -42,7 +42,9 @@ ARROWS: dict[str, set[str]] = {
     "evaluation": {"relevance", "ranking", "metrics", "statistics", "signature", "report"},
     "neighbours": {"ranking"},
     "comparison": {"statistics", "signature", "report"},
-    "history": {"statistics", "report"},
+    "history": {"statistics", "report", "comparison"},
+    "gates": {"statistics", "report", "comparison"},
+    "planning": {"statistics", "report", "comparison"},
     "run": {
         "images",
         "datasets",
@@ -73,7 +75,7 @@ ARROWS: dict[str, set[str]] = {
     "cli": set(),  # all but the ENTRANCES: filled in below
     "__main__": {"cli"},
     "registry": set(),
-    "integrations": {"ranking", "evaluation", "report", "run"},
+    "integrations": {"ranking", "evaluation", "report", "registry", "run"},
 }
 EVERYBODY = {"types", "extras", "wording", "memory", "cores"}
 ENTRANCES = {
@@ -82,7 +84,7 @@ ENTRANCES = {
     "cli",
     "registry",
     "integrations",
-}  # for users and frameworks: nobody of ours imports them
+}  # for users and frameworks: nobody of ours imports them, but an adapter its framework's registry
 ARROWS["cli"] = set(ARROWS) - ENTRANCES
 ARROWS[ROOT] = ARROWS["cli"]  # the public names, looked up when first used
 
@@ -91,7 +93,6 @@ AT_IMPORT: dict[str, set[str]] = {
     "images": {"numpy", "PIL"},
     "encoders": {"numpy", "PIL"},
     "cli": {"numpy", "cyclopts", "rich"},
-    "registry": {"mmengine"},
 }
 AT_IMPORT_ELSEWHERE = {"numpy"}
 SLOW = {"pyarrow", "onnxruntime", "torch", "PIL"}

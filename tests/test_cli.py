@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from command_line import COLOURS, ENCODERS, MEAN, Result, data, in_process_of_its_own, recallatk, save
-from recallatk import load_report
+from recallatk import RecallatkError, load_report
 from recallatk.cli import app
 from recallatk.cli.flags import EMBEDDINGS_ONLY
 from recallatk.datasets.tables import READERS
@@ -445,14 +445,32 @@ def test_a_fault_of_the_encoder_keeps_its_traceback_and_says_what_it_was_called_
     assert "a list of 7 images, the first of them query/" in result.err
 
 
-def test_one_of_several_encoders_that_fails_is_named_and_what_was_done_before_is_kept(data: Path) -> None:
+def test_one_of_several_encoders_that_fails_is_named_and_the_others_are_kept(data: Path) -> None:
     specs = [part for spec in ("pixels", "tiny:not_finite", "hog") for part in ("--encoder", spec)]
     result = recallatk("eval", data, *specs, "-k", "1", "-o", "runs", "--no-cache")
-    assert (result.code, result.err.count("\n")) == (3, 1)
-    assert [line.split()[0] for line in result.out.splitlines()[2:]] == ["pixels"], "what is finished is printed"
-    assert load_report(Path("runs/pixels")).provenance.encoder == "pixels"
-    assert not Path("runs/tiny_not_finite").exists()
+    assert (result.code, len(re.findall("^recallatk: ", result.err, re.MULTILINE))) == (3, 1)
+    assert [line.split()[0] for line in result.out.splitlines()[2:]] == ["pixels", "hog"]
+    assert [load_report(f"runs/{name}").provenance.encoder for name in ("pixels", "hog")] == ["pixels", "hog"]
+    assert files_in("runs/tiny_not_finite") == ["failed.json"]
+    with pytest.raises(RecallatkError, match=r"runs/tiny_not_finite: this run failed: encoder .*not finite"):
+        load_report("runs/tiny_not_finite")
     assert result.err.startswith("recallatk: encoder tiny:not_finite: query/")
+
+
+def test_the_note_of_a_failed_run_goes_when_the_run_is_there_and_the_other_way_round(data: Path) -> None:
+    failing, working = (
+        ["eval", data, "--encoder", f"tiny:{name}", "-o", "run", "--no-cache"] for name in ("not_finite", "mean_rgb")
+    )
+    assert recallatk(*failing).code == 3
+    assert files_in("run") == ["failed.json"]
+    assert recallatk(*working).code == 0
+    assert files_in("run") == ["queries.parquet", "record.json", "samples.parquet"]
+    assert recallatk(*failing).code == 3
+    assert files_in("run") == ["queries.parquet", "record.json", "samples.parquet"], (
+        "nothing is lost without --overwrite"
+    )
+    assert recallatk(*failing, "--overwrite").code == 3
+    assert files_in("run") == ["failed.json"], "the folder does not show an older run as this one"
 
 
 @pytest.mark.parametrize(

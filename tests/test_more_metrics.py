@@ -237,7 +237,9 @@ COLLAPSED = {
     "map": lambda tied, k: tied.total(precision, tied.k) / tied.r,
     "map_capped": lambda tied, k: tied.total(precision, tied.k) / min(tied.r, k),
     "map_r": lambda tied, k: tied.total(precision, tied.r) / tied.r,
-    "map_trapezoid": lambda tied, k: (tied.total(precision) + tied.total(precision_before)) / 2 / tied.r,
+    "map_trapezoid": lambda tied, k: (
+        (tied.total(precision, tied.k) + tied.total(precision_before, tied.k)) / 2 / tied.r
+    ),
     "minp": lambda tied, k: tied.total(lambda i, j: Fraction(tied.r * (j == tied.r - 1), i)),
     "mp": lambda tied, k: (
         tied.total(lambda i, j: Fraction(tied.r * (j == tied.r - 1), i), tied.k)
@@ -300,7 +302,7 @@ def test_a_large_tied_group_keeps_its_digits():
 # What is exact stays exact
 
 
-BELOW_1 = ("set_recall", "precision", "map")
+BELOW_1 = ("set_recall", "precision", "map", "map_trapezoid")
 """At a cutoff other than R these stay below 1 even at their best."""
 
 
@@ -345,6 +347,7 @@ def test_average_precision_in_its_conventions_on_one_ranking():
         ("map_capped@1", Fraction(0)),
         ("map_r", Fraction(1, 4)),
         ("map_trapezoid", (Fraction(1, 4) + (Fraction(1, 3) + Fraction(1, 2)) / 2) / 2),
+        ("map_trapezoid@3", Fraction(1, 4) / 2),
         ("r_precision", Fraction(1, 2)),
         ("minp", Fraction(2, 4)),
         ("mp@3", Fraction(1, 3)),

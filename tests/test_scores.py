@@ -12,6 +12,7 @@ import oracle
 from recallatk.evaluation import evaluate_embeddings, evaluate_scores
 from recallatk.metrics import METRICS
 from recallatk.ranking import Block, RankedRows, Ranking, rank, rank_scores, to_grid
+from recallatk.ranking import scores as scoring
 from recallatk.relevance import build_relevance
 from recallatk.types import EmbeddingSet, EvalProtocol, Qrels, RankedLists, RecallatkError, SampleSet
 
@@ -79,7 +80,9 @@ PROTOCOLS = {
 @pytest.mark.parametrize("graded", [False, True])
 @pytest.mark.parametrize("depth", ["first", "all"])
 @pytest.mark.parametrize("block", [None, Block(1, 10**6, 1), Block(2, 10**6, 3)])
-def test_cosines_as_a_matrix_and_as_full_lists_rank_as_the_embeddings_do(depth, block, graded):
+@pytest.mark.parametrize("wide", [1, scoring.WIDE], ids=["row by row", "rows together"])
+def test_cosines_as_a_matrix_and_as_full_lists_rank_as_the_embeddings_do(depth, block, graded, wide, monkeypatch):
+    monkeypatch.setattr(scoring, "WIDE", wide)
     for seed in range(25):
         emb, matrix, ids, qrels = draw(seed)
         rng = np.random.default_rng(seed)
@@ -183,6 +186,23 @@ def test_whole_numbers_beyond_float64_are_not_tied_in_silence(dtype):
     except RecallatkError:
         return  # refusing them would do as well
     assert value == 1.0
+
+
+@pytest.mark.parametrize("wide", [1, scoring.WIDE], ids=["row by row", "rows together"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_nan_is_found_wherever_it_stands(dtype, wide, monkeypatch):
+    # a positive, one of several, a negative, the query itself (ignored), all of a row, a row without a positive
+    monkeypatch.setattr(scoring, "WIDE", wide)
+    sides = SampleSet(["a", "a", "a", "b", "c"])
+    for k in (1, 5):
+        for row, column in itertools.product(range(5), [0, 1, 2, 3, 4, slice(None)]):
+            matrix = np.array([[9, 5, 5, 3, 1]] * 5, dtype=dtype)
+            assert evaluate_scores(matrix, sides, metrics=[f"map@{k}"]).num_evaluated == 3
+            matrix[row, column] = np.nan
+            with pytest.raises(RecallatkError, match=f"row {row} holds NaN"):
+                evaluate_scores(matrix, sides, metrics=[f"map@{k}"])
+    with pytest.raises(RecallatkError, match="row 0 holds NaN"):
+        hit([[np.nan]], ["a"])
 
 
 def test_a_score_that_is_nan_is_an_error_that_names_its_row():

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from recallatk.encoders import load_encoder
     from recallatk.encoding import encode, encode_all
     from recallatk.evaluation import evaluate_embeddings, evaluate_scores, recall_at_k
+    from recallatk.gates import Condition, check_gate
+    from recallatk.history import History, track
     from recallatk.inspection import Finding, Inspection, inspect_dataset
+    from recallatk.planning import Plan, plan
     from recallatk.report import Report
     from recallatk.run import (
         EncodedDataset,
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
         evaluate_encoded,
         load_encoded,
         load_report,
+        load_runs,
         save_run,
         score_lists,
     )
@@ -40,22 +44,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Comparison",
+    "Condition",
     "Dataset",
     "EmbeddingSet",
     "EncodedDataset",
     "Encoder",
     "EvalProtocol",
     "Finding",
+    "History",
     "ImageSet",
     "Inspection",
     "IntervalRule",
     "Moved",
+    "Plan",
     "Qrels",
     "RankedLists",
     "RecallatkError",
     "Report",
     "SampleSet",
     "Verification",
+    "check_gate",
     "compare",
     "encode",
     "encode_all",
@@ -72,10 +80,13 @@ __all__ = [
     "load_qrels",
     "load_ranked_lists",
     "load_report",
+    "load_runs",
+    "plan",
     "recall_at_k",
     "save_embeddings",
     "save_run",
     "score_lists",
+    "track",
     "verify_run",
 ]
 
@@ -86,7 +97,10 @@ _HOMES = {
     "encoders": ("load_encoder",),
     "encoding": ("encode", "encode_all"),
     "evaluation": ("evaluate_embeddings", "evaluate_scores", "recall_at_k"),
+    "gates": ("Condition", "check_gate"),
+    "history": ("History", "track"),
     "inspection": ("Finding", "Inspection", "inspect_dataset"),
+    "planning": ("Plan", "plan"),
     "report": ("Report",),
     "run": (
         "EncodedDataset",
@@ -95,6 +109,7 @@ _HOMES = {
         "evaluate_encoded",
         "load_encoded",
         "load_report",
+        "load_runs",
         "save_run",
         "score_lists",
     ),

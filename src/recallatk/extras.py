@@ -24,4 +24,4 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
             raise
-        raise RecallatkError(f"{purpose} needs {module}: pip install 'recallatk[{extra}]'") from error
+        raise RecallatkError(f"{purpose} needs {module.split('.')[0]}: pip install 'recallatk[{extra}]'") from error

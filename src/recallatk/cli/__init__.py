@@ -15,10 +15,11 @@ from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
 
 from recallatk.cli.check import check
 from recallatk.cli.compare import compare
-from recallatk.cli.delivery import check_metrics, check_output, deliver
+from recallatk.cli.delivery import DATA, check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_EMBEDDINGS,
     NO_ENCODING,
+    NO_GATE,
     NO_INTERVALS,
     NO_OUTPUT,
     NO_PROTOCOL,
@@ -27,6 +28,7 @@ from recallatk.cli.flags import (
     OUTPUT_GROUP,
     Embeddings,
     Encoding,
+    Gate,
     Intervals,
     Many,
     Output,
@@ -35,14 +37,18 @@ from recallatk.cli.flags import (
     Reading,
     expand_tokens,
 )
+from recallatk.cli.gate import gate as gate_command
+from recallatk.cli.gate import read_gate
+from recallatk.cli.history import history
 from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming, with_qrels
+from recallatk.cli.plan import plan
 from recallatk.cli.printing import fail, make_console, print_table, tell, tell_notes
 from recallatk.cli.score import LABELLED, read_qrels, score
 from recallatk.cli.verify import verify
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
 from recallatk.wording import counted
 
-USAGE, DATA, INTERRUPTED = 2, 3, 130
+USAGE, INTERRUPTED = 2, 130
 
 
 def _version() -> str:
@@ -71,6 +77,9 @@ app.command(score)
 app.command(check)
 app.command(verify)
 app.command(compare)
+app.command(history)
+app.command(gate_command)
+app.command(plan)
 
 
 @app.command(name="eval")
@@ -87,6 +96,7 @@ def eval_(
     reading: Reading = NO_READING,
     encoding: Encoding = NO_ENCODING,
     ranking: Ranking = NO_RANKING,
+    gate: Gate = NO_GATE,
     output: Output = NO_OUTPUT,
 ) -> None:
     """Evaluate: recall@K of an encoder on a folder or manifest, or of embeddings.
@@ -102,7 +112,8 @@ def eval_(
     started = datetime.now(UTC)
     several = len(encoder) > 1
     engine = ranking.arguments()
-    check_metrics(metric)
+    names = check_metrics(metric)
+    conditions = read_gate(gate, (*(f"recall@{k}" for k in protocol.ks), *names))
     labelled = protocol.relevance in LABELLED
     if embeddings.query is not None or embeddings.gallery is not None:
         if data is not None or encoder:
@@ -120,7 +131,7 @@ def eval_(
         qrels = read_qrels(reading.qrels, protocol)
         jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
     runs = _evaluate(jobs, protocol, metric, {**engine, "intervals": intervals}, started, several=several)
-    deliver(runs, output, folders, several=several)
+    deliver(runs, output, folders, several=several, conditions=conditions)
 
 
 @app.command
@@ -157,6 +168,8 @@ def embed(
     for file in embedding_files(output, alone=dataset.gallery is None):
         check_target(file, overwrite=overwrite)
     for _, encoded in encode_images(dataset, encoders, reading, encoding, Output(quiet=quiet)):
+        if isinstance(encoded, RecallatkError):
+            raise encoded
         tell_notes(encoded.provenance, quiet=quiet)
         tell([f"warning: {warning}" for warning in encoded.provenance.warnings])
         for file in save_encoded(encoded, output):
@@ -337,11 +350,18 @@ def _evaluate(
     *,
     several: bool,
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Evaluate each job when its turn comes: (name, report, embeddings)."""
+    """Evaluate each job when its turn comes: (name, report or the error that it came to, embeddings)."""
     from recallatk.run import evaluate_encoded
 
     for spec, encoded in jobs:
-        with naming(spec, several=several):
-            report = evaluate_encoded(encoded, protocol=protocol, metrics=metrics, started=started, **choices)
+        report = encoded
+        if not isinstance(encoded, RecallatkError):
+            try:
+                with naming(spec, several=several):
+                    report = evaluate_encoded(encoded, protocol=protocol, metrics=metrics, started=started, **choices)
+            except ChoiceError:  # a flag is wrong: it is so for all of them
+                raise
+            except RecallatkError as error:
+                report = error
         yield spec, report, encoded
         started = datetime.now(UTC)

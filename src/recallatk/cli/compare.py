@@ -162,6 +162,8 @@ def _folder(run: Path) -> Path:
 
 
 def _names(runs: Sequence[Path], given: Sequence[str]) -> list[str]:
+    from recallatk.run import distinct_names
+
     if not given:
         return distinct_names([_folder(run) for run in runs])
     if len(given) != len(runs):
@@ -169,23 +171,3 @@ def _names(runs: Sequence[Path], given: Sequence[str]) -> list[str]:
     if len(set(given)) < len(given) or not all(given):
         raise ChoiceError(f"--name {' --name '.join(given)}: every run needs a name of its own")
     return list(given)
-
-
-def distinct_names(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of paths that tell folders apart; one folder named twice gets a number.
-
-    >>> distinct_names([Path("/a/base/run"), Path("/a/new/run"), Path("/a/new/run")])
-    ['base/run', 'new/run', 'new/run (2)']
-    """
-    parts = [Path(os.path.abspath(folder)).parts for folder in folders]  # noqa: PTH100 - links keep their names
-    names = []
-    for own in parts:
-        others = [other for other in parts if other != own]
-        length = 1
-        while length < len(own) and any(other[-length:] == own[-length:] for other in others):
-            length += 1
-        names.append("/".join(own[-length:]))
-    return [
-        name if name not in names[:place] else f"{name} ({names[: place + 1].count(name)})"
-        for place, name in enumerate(names)
-    ]

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recallatk.cli.flags import Output
+from recallatk.cli.gate import NOT_PASSED, Conditions
 from recallatk.cli.printing import print_comparison, tell, tell_notes
-from recallatk.types import ChoiceError
+from recallatk.types import ChoiceError, RecallatkError
+
+DATA = 3
+"""The exit code of an error in the data."""
 
 
-def check_metrics(metrics: Sequence[str]) -> None:
-    """Refuse a metric that does not exist, before any work is done."""
+def check_metrics(metrics: Sequence[str]) -> tuple[str, ...]:
+    """The metrics as a report names them; one that does not exist is refused before any work is done."""
     from recallatk.metrics import parse_metric
 
-    for text in metrics:
-        parse_metric(text)
+    return tuple(str(parse_metric(text)) for text in metrics)
 
 
 def check_output(output: Output, specs: Sequence[str]) -> dict[str, Path]:
@@ -38,23 +42,37 @@ def check_output(output: Output, specs: Sequence[str]) -> dict[str, Path]:
 
 
 def deliver(
-    runs: Iterator[tuple[str, Any, Any]], output: Output, folders: Mapping[str, Path], *, several: bool
+    runs: Iterator[tuple[str, Any, Any]],
+    output: Output,
+    folders: Mapping[str, Path],
+    *,
+    several: bool,
+    conditions: Conditions | None = None,
 ) -> None:
     """Write each run as it comes, then print: one report, or one table for several.
 
-    What is finished is printed also when a later encoder fails.
+    What is finished is printed also when another encoder fails. One that fails leaves a note in its folder; the exit
+    code is then that of an error in the data, after everything else was done.
 
     Args:
-        runs: name, report and embeddings (None: there are none).
+        runs: name, report (or the error that it came to) and embeddings (None: there are none).
         output: what is printed and written.
         folders: the folder of each run that is to be written.
         several: whether there are several encoders.
+        conditions: what every run has to reach.
     """
-    from recallatk.run import save_run
+    from recallatk.run import save_failure, save_run
 
     reports: dict[str, Any] = {}
+    failed = False
     try:
         for spec, report, embeddings in runs:
+            if isinstance(report, RecallatkError):
+                failed = True
+                tell([f"recallatk: {report}"])
+                if spec in folders:
+                    save_failure(report, folders[spec], encoder=spec, overwrite=output.overwrite)
+                continue
             reports[spec] = report
             if several:  # one report alone says itself what was skipped
                 tell_notes(report.provenance, quiet=output.quiet, prefix=f"{spec}: ")
@@ -66,6 +84,20 @@ def deliver(
     finally:
         if reports:
             _print(reports, output, several=several)
+    if not _pass(reports, conditions, several=several) and not failed:
+        sys.exit(NOT_PASSED)
+    if failed:
+        sys.exit(DATA)
+
+
+def _pass(reports: Mapping[str, Any], conditions: Conditions | None, *, several: bool) -> bool:
+    """Whether every run meets every condition; standard output is the report's, so the lines go beside it."""
+    passed = True
+    for spec, report in reports.items():
+        found = () if conditions is None else conditions.check(report)
+        tell([f"{spec}: {condition.line}" if several else condition.line for condition in found])
+        passed = passed and all(condition.passed for condition in found)
+    return passed
 
 
 def _print(reports: dict[str, Any], output: Output, *, several: bool) -> None:

@@ -21,6 +21,7 @@ FOLDERS_GROUP = Group("Reading DATA", sort_key=3)
 ENCODING_GROUP = Group("Encoding", sort_key=4)
 RANKING_GROUP = Group("Ranking: speed and memory, never the number", sort_key=5)
 INTERVALS_GROUP = Group("Intervals: how sure the number is", sort_key=5)
+GATE_GROUP = Group("Gate: exit code 1 where a run is not good enough", sort_key=5)
 OUTPUT_GROUP = Group("Output", sort_key=6)
 
 Protocol = Annotated[EvalProtocol, Parameter(name="*", group=PROTOCOL_GROUP)]
@@ -179,6 +180,23 @@ class Ranking:
         return {"memory": memory, "backend": self.backend, "threads": self.threads}
 
 
+@Parameter(name="*", group=GATE_GROUP)
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """What a run has to reach.
+
+    Attributes:
+        min: METRIC=VALUE, such as recall@1=0.80: the run may not be below it. Several may be given.
+        max_drop: RUN=VALUE, such as runs/main=0.01: the run may not lose more than that against an earlier run on the
+            same data. Several may be given.
+        significant_only: a drop fails only if the paired test shows that the run is worse at all.
+    """
+
+    min: Many = ()
+    max_drop: Many = ()
+    significant_only: bool = False
+
+
 @Parameter(name="*", group=OUTPUT_GROUP)
 @dataclasses.dataclass(frozen=True)
 class Output:
@@ -208,6 +226,7 @@ NO_EMBEDDINGS = Embeddings()
 NO_SCORES = Scores()
 NO_RANKING = Ranking()
 NO_OUTPUT = Output()
+NO_GATE = Gate()
 NO_PROTOCOL = EvalProtocol()
 NO_INTERVALS = IntervalRule()
 
@@ -215,13 +234,13 @@ NO_INTERVALS = IntervalRule()
 # Flags of several values: numbers may follow each other, and the first label may be anything, such as -1.
 SEVERAL = {"--ks": r"-?[\d.,]+", "--junk-labels": r"-?\d+", "--distractor-labels": r"-?\d+"}
 # Commands that are given the folders of runs.
-ON_RUNS = {"compare"}
+ON_RUNS = {"compare", "gate", "history", "plan"}
 # Suffixes of embeddings that no manifest has.
 EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors", ".h5", ".hdf5"}
 # Flags that no value follows.
 SWITCHES = {
     f"--{field.name.replace('_', '-')}"
-    for group in (Encoding, Output)
+    for group in (Encoding, Gate, Output)
     for field in dataclasses.fields(group)
     if field.type is bool
 }

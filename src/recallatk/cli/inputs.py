@@ -70,50 +70,70 @@ def encode_images(
     reading: Reading,
     encoding: Encoding,
     output: Output,
-) -> Iterator[tuple[str, EncodedDataset]]:
-    """Encode the data set with each encoder in turn, when it is asked for."""
+) -> Iterator[tuple[str, EncodedDataset | RecallatkError]]:
+    """Encode the data set with each encoder in turn, when it is asked for; one that fails gives its error."""
+    cache = encoding.cache()
+    images = len(dataset.query) + (0 if dataset.gallery is None else len(dataset.gallery))
+    for spec, load in encoders.items():
+        try:
+            with naming(spec, several=len(encoders) > 1), progress(spec, images, quiet=output.quiet) as on_progress:
+                encoder = load()
+                yielded: EncodedDataset | RecallatkError = _encode(
+                    spec, encoder, dataset, reading, encoding, cache, on_progress
+                )
+        except ChoiceError:  # a flag is wrong: it is so for all of them
+            raise
+        except RecallatkError as error:
+            yielded = error
+        yield spec, yielded
+
+
+def _encode(
+    spec: str,
+    encoder: Encoder,
+    dataset: Dataset,
+    reading: Reading,
+    encoding: Encoding,
+    cache: Any,
+    on_progress: Any,
+) -> EncodedDataset:
     from recallatk.encoders.consistency import check_encoder_on_files
     from recallatk.images import DecodePolicy
     from recallatk.run import encode_dataset
 
-    cache = encoding.cache()
-    images = len(dataset.query) + (0 if dataset.gallery is None else len(dataset.gallery))
     policy = DecodePolicy(exif=encoding.exif)
-    for spec, load in encoders.items():
-        with naming(spec, several=len(encoders) > 1), progress(spec, images, quiet=output.quiet) as on_progress:
-            encoder = load()
-            check = (
-                check_encoder_on_files(
-                    encoder,
-                    dataset.query.elements,
-                    dataset.query.ids,
-                    policy=policy,
-                    decode=encoding.hand_over == "pixels",
-                )
-                if encoding.check_encoder
-                else None
-            )
-            encoded = encode_dataset(
-                dataset,
-                encoder,
-                batch=encoding.batch_size,
-                decode=encoding.hand_over == "pixels",
-                policy=policy,
-                on_error=reading.on_error,
-                cache=cache,
-                workers=encoding.workers,
-                on_progress=on_progress,
-                request={"spec": spec, "device": encoding.device, "dtype": encoding.dtype},
-            )
-        if check is not None:
-            provenance = encoded.provenance
-            provenance = dataclasses.replace(
-                provenance,
-                notes=(*provenance.notes, *check.lines()),
-                warnings=(*provenance.warnings, *check.warnings()),
-            )
-            encoded = dataclasses.replace(encoded, provenance=provenance)
-        yield spec, encoded
+    check = (
+        check_encoder_on_files(
+            encoder,
+            dataset.query.elements,
+            dataset.query.ids,
+            policy=policy,
+            decode=encoding.hand_over == "pixels",
+        )
+        if encoding.check_encoder
+        else None
+    )
+    encoded = encode_dataset(
+        dataset,
+        encoder,
+        batch=encoding.batch_size,
+        decode=encoding.hand_over == "pixels",
+        policy=policy,
+        on_error=reading.on_error,
+        cache=cache,
+        workers=encoding.workers,
+        on_progress=on_progress,
+        request={"spec": spec, "device": encoding.device, "dtype": encoding.dtype},
+    )
+    if check is None:
+        return encoded
+    provenance = encoded.provenance
+    provenance = dataclasses.replace(
+        provenance,
+        notes=(*provenance.notes, *check.lines()),
+        warnings=(*provenance.warnings, *check.warnings()),
+    )
+    return dataclasses.replace(encoded, provenance=provenance)
 
 
 def load_files(
@@ -136,8 +156,10 @@ def load_files(
     )
 
 
-def with_qrels(encoded: EncodedDataset, qrels: Qrels, path: Path) -> EncodedDataset:
-    """The data set with judged pairs from a file, which the record names."""
+def with_qrels(encoded: EncodedDataset | RecallatkError, qrels: Qrels, path: Path) -> EncodedDataset | RecallatkError:
+    """The data set with judged pairs from a file, which the record names; an error stays one."""
+    if isinstance(encoded, RecallatkError):
+        return encoded
     data = {**encoded.provenance.data, "qrels": str(path)}
     provenance = dataclasses.replace(encoded.provenance, data=data)
     return dataclasses.replace(encoded, qrels=qrels, provenance=provenance)

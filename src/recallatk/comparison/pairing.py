@@ -166,6 +166,7 @@ def pair(
     force: bool = False,
     intervals: IntervalRule | None = None,
     names: tuple[str, str] = ("the first run", "the second run"),
+    forcible: bool = True,
 ) -> Pairing:
     """Pair two runs by query id.
 
@@ -176,6 +177,7 @@ def pair(
         force: also pair runs that differ in protocol or data, on the queries that both have.
         intervals: how intervals are made; default: as the first run made its own.
         names: what messages call them.
+        forcible: whether `force` is offered where the runs do not fit each other.
 
     Raises:
         RecallatkError: they are not comparable (and not forced), or have no query in common.
@@ -183,7 +185,7 @@ def pair(
     """
     if names[0] == names[1]:
         names = (names[0], f"{names[1]} (2)")
-    aligned = align({names[0]: first, names[1]: second}, force=force)
+    aligned = align({names[0]: first, names[1]: second}, force=force, forcible=forcible)
     metric = choose_metric(aligned, metric)
     rule = choose_rule(first, intervals)
     return pair_at(aligned, names[1], metric, aligned.clusters(rule), rule)
@@ -209,12 +211,13 @@ def pair_at(aligned: Alignment, name: str, metric: str, clusters: Clusters, rule
     )
 
 
-def align(reports: Mapping[str, Report], *, force: bool = False) -> Alignment:
+def align(reports: Mapping[str, Report], *, force: bool = False, forcible: bool = True) -> Alignment:
     """Put runs side by side on the evaluated queries that all of them have.
 
     Args:
         reports: at least two, by name; the first is the baseline.
         force: also put runs side by side that differ in protocol or data.
+        forcible: whether `force` is offered where the runs do not fit each other.
 
     Raises:
         RecallatkError: they are not comparable (and not forced), or have no query in common.
@@ -226,7 +229,7 @@ def align(reports: Mapping[str, Report], *, force: bool = False) -> Alignment:
     columns = {name: _composed(_column(name, report, "id")) for name, report in reports.items()}
     by_row = any(has_made_up_ids(report) for report in reports.values())
     if by_row:
-        _check_row_numbers(reports, force=force)
+        _check_row_numbers(reports, force=force, forcible=forcible)
     places = {name: {one: row for row, one in enumerate(ids)} for name, ids in columns.items()}
     for name, ids in columns.items():
         if len(places[name]) < len(ids):
@@ -254,12 +257,8 @@ def align(reports: Mapping[str, Report], *, force: bool = False) -> Alignment:
         common_ones = (
             f"the {counted(len(ids), 'query', 'queries')} that {'both' if len(names) == 2 else 'all'} have in common"
         )
-        raise RecallatkError(
-            one_line(
-                f"{' and '.join(names)} are not comparable: {what}; evaluate them alike, or compare "
-                f"{common_ones} all the same with force=True (--force)"
-            )
-        )
+        forced = f", or compare {common_ones} all the same with force=True (--force)" if forcible else ""
+        raise RecallatkError(one_line(f"{' and '.join(names)} are not comparable: {what}; evaluate them alike{forced}"))
     if not ids:
         raise RecallatkError(
             one_line(f"{' and '.join(names)} have no evaluated query in common: {'; '.join(dropped.lines())}")
@@ -332,7 +331,7 @@ def has_made_up_ids(report: Report) -> bool:
     return all(one == str(row) for row, one in enumerate(report.queries.get("id", ())))
 
 
-def _check_row_numbers(reports: Mapping[str, Report], *, force: bool) -> None:
+def _check_row_numbers(reports: Mapping[str, Report], *, force: bool, forcible: bool) -> None:
     """Without ids rows are paired only where that was asked for and can be."""
     without = [name for name, report in reports.items() if has_made_up_ids(report)]
     told = f"the queries of {' and '.join(without)} have no ids"
@@ -347,11 +346,9 @@ def _check_row_numbers(reports: Mapping[str, Report], *, force: bool) -> None:
         shown = ", ".join(f"{n:,} in {name}" for name, n in sizes.items())
         raise RecallatkError(one_line(f"{told}, and their numbers differ ({shown}): rows cannot be paired; {how}"))
     if not force:
+        forced = ", or pair them row by row all the same with force=True (--force)" if forcible else ""
         raise RecallatkError(
-            one_line(
-                f"{told}, so nothing says that row 0 of one is row 0 of the other; {how}, or pair them row by row all "
-                "the same with force=True (--force)"
-            )
+            one_line(f"{told}, so nothing says that row 0 of one is row 0 of the other; {how}{forced}")
         )
 
 

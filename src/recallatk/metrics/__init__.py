@@ -144,7 +144,7 @@ METRICS: dict[str, Metric] = {
     "r_precision": Metric(r_precision, "all", "r", "never", "precision at R, the number of positives"),
     "map": Metric(average_precision, "all", "k", "maybe", "average precision (step form); the divisor is R"),
     "map_capped": Metric(capped_average_precision, "all", "k", "always", "map@k divided by min(k, R)"),
-    "map_trapezoid": Metric(trapezoid_average_precision, "all", "all", "never", "average precision, trapezoid rule"),
+    "map_trapezoid": Metric(trapezoid_average_precision, "all", "k", "maybe", "average precision, trapezoid rule"),
     "map_r": Metric(average_precision_at_r, "all", "r", "never", "MAP@R: average precision within the first R"),
     "mrr": Metric(reciprocal_rank, "first", "all", "never", "one over the rank of the first positive"),
     "ndcg": Metric(ndcg, "all", "k", "maybe", "discounted gain of the grades, divided by that of the best order"),

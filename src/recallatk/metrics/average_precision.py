@@ -37,13 +37,15 @@ def capped_average_precision(ranking: Ranking, k: int, ties: Ties) -> Values:
     return sum_over_positives(ranking, _precision, ties, cut) / np.clip(ranking.n_positives, 1, k)
 
 
-def trapezoid_average_precision(ranking: Ranking, _k: int, ties: Ties) -> Values:
-    """map_trapezoid: the mean over the positives of the average of the precisions just before and at their ranks.
+def trapezoid_average_precision(ranking: Ranking, k: int, ties: Ties) -> Values:
+    """map_trapezoid, map_trapezoid@k: as map, with the average of the precisions just before and at each rank.
 
     The area under the precision-recall curve by the trapezoid rule, with precision 1 before the first item: the mAP of
-    Oxford and Paris, of their revisited versions, and of the Market-1501 baseline. Ties as for map.
+    Oxford and Paris, of their revisited versions, and of the Market-1501 baseline; with a cutoff, mode `integrate` of
+    mmpretrain. The divisor is R, also at a cutoff. Ties as for map.
     """
-    return sum_over_positives(ranking, _trapezoid, ties) / np.maximum(ranking.n_positives, 1)
+    cut = np.full(len(ranking), k) if k else None
+    return sum_over_positives(ranking, _trapezoid, ties, cut) / np.maximum(ranking.n_positives, 1)
 
 
 def average_precision_at_r(ranking: Ranking, _k: int, ties: Ties) -> Values:

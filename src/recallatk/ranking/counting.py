@@ -199,7 +199,7 @@ def _count_negatives(
             near_below[ranked] += np.count_nonzero(against >= best - source.near, axis=1) - level
         for query in deep:
             lower = slice(starts[query] + 1, starts[query + 1])
-            _count_by_level(part[query], levels[lower], ahead[lower], tied[lower])
+            count_by_level(part[query], levels[lower], ahead[lower], tied[lower])
     return ahead, tied, near_above, near_below
 
 
@@ -212,7 +212,7 @@ def pairs_by_row(judged: Judgements) -> tuple[Counts, Counts]:
     return sorted_rows, sorted_owners
 
 
-def _count_by_level(similarities: Similarities, levels: Similarities, ahead: Counts, tied: Counts) -> None:
+def count_by_level(similarities: Similarities, levels: Similarities, ahead: Counts, tied: Counts) -> None:
     """Add to `ahead` and `tied` the similarities greater than and equal to each of the falling levels."""
     rising = levels[::-1]
     candidates = similarities[similarities >= rising[0]]

@@ -62,6 +62,6 @@ class Ranking:
     def at_best(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
         """A column of the levels at each query's best positive; 0 for a query without a level."""
         best = np.zeros(len(self), dtype=values.dtype)
-        found = np.diff(self.starts) > 0
+        found = self.starts[1:] > self.starts[:-1]
         best[found] = values[self.starts[:-1][found]]
         return best

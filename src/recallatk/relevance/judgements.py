@@ -59,6 +59,13 @@ class Relevance:
     distractors: npt.NDArray[np.bool_] | None = None
     doubts: tuple[str, ...] = ()
 
+    @classmethod
+    def listed(cls, n_gallery: int, starts: Rows, rows: Rows) -> Relevance:
+        """The positives of the i-th query are `rows[starts[i]:starts[i + 1]]`, in any order; nothing is ignored."""
+        queries = np.arange(len(starts))
+        matching = Matching(query_starts=queries, query_keys=queries[:-1], key_starts=starts, key_rows=rows)
+        return cls(len(starts) - 1, n_gallery, matching, "no gallery item is listed for it", {})
+
     @property
     def pairs(self) -> Rows:
         """For each query, at most how many gallery rows are judged: what a block of queries costs in memory."""

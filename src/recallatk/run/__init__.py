@@ -11,11 +11,20 @@ from recallatk.run.encoded import (
     save_encoded,
 )
 from recallatk.run.environment import describe_environment
-from recallatk.run.folder import RECORD, check_run_folder, load_report, read_protocol, read_record, save_run
+from recallatk.run.folder import (
+    RECORD,
+    check_run_folder,
+    load_report,
+    read_protocol,
+    read_record,
+    save_failure,
+    save_run,
+)
 from recallatk.run.recipe import evaluate
 from recallatk.run.samples import SavedSamples, digests_of
 from recallatk.run.score_files import score_files
 from recallatk.run.scores import score_lists, score_matrix
+from recallatk.run.series import distinct_names, load_runs
 
 __all__ = [
     "RECORD",
@@ -24,15 +33,18 @@ __all__ = [
     "check_run_folder",
     "describe_environment",
     "digests_of",
+    "distinct_names",
     "embedding_files",
     "encode_dataset",
     "evaluate",
     "evaluate_encoded",
     "load_encoded",
     "load_report",
+    "load_runs",
     "read_protocol",
     "read_record",
     "save_encoded",
+    "save_failure",
     "save_run",
     "score_files",
     "score_lists",

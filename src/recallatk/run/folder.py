@@ -13,12 +13,15 @@ import numpy as np
 
 from recallatk.report import Report, report_from_record
 from recallatk.run.encoded import EncodedDataset, save_encoded
+from recallatk.run.environment import describe_environment
 from recallatk.run.samples import SavedSamples, digests_of, write_samples
 from recallatk.types import EvalProtocol, RecallatkError
 from recallatk.wording import counted
 
 RECORD = "record.json"
 QUERIES = "queries.parquet"
+FAILED = "failed.json"
+FAILURE_SCHEMA = "recallatk.failure/1"
 SAMPLES = "samples.parquet"
 _EMBEDDINGS = tuple(
     f"embeddings{side}{suffix}" for side in ("", "-query", "-gallery") for suffix in (".npy", ".samples.parquet")
@@ -76,8 +79,7 @@ def save_run(
     digests = digests_of(encoded, samples) if encoded else getattr(report.samples, "digests", {})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (RECORD, QUERIES, SAMPLES, *_EMBEDDINGS):
-            (folder / name).unlink(missing_ok=True)
+        _empty(folder)
         if embeddings is not None:
             save_encoded(embeddings, folder / "embeddings.npy")
         table = pa.table({name: _arrow(values) for name, values in report.queries.items()})
@@ -92,8 +94,50 @@ def save_run(
         raise RecallatkError(f"{error.filename or folder}: cannot be written ({_reason(error)})") from error
 
 
+def save_failure(
+    error: RecallatkError, folder: str | os.PathLike[str], *, encoder: str, overwrite: bool = False
+) -> None:
+    """Write failed.json in the place of a run that came to nothing, so that a history can name it.
+
+    Args:
+        error: why there is no run.
+        folder: as for `save_run`.
+        encoder: what was to be evaluated.
+        overwrite: as for `save_run`.
+
+    Raises:
+        RecallatkError: as for `save_run`.
+    """
+    folder = Path(folder)
+    check_run_folder(folder, overwrite=overwrite)
+    note = {"schema": FAILURE_SCHEMA, "encoder": encoder, "error": str(error), "environment": describe_environment()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _empty(folder)
+        (folder / FAILED).write_text(json.dumps(note, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as fault:
+        raise RecallatkError(f"{fault.filename or folder}: cannot be written ({_reason(fault)})") from fault
+
+
+def read_failure(folder: Path) -> str:
+    """Why there is no run in this folder, as `save_failure` wrote it."""
+    try:
+        return str(json.loads((folder / FAILED).read_text(encoding="utf-8"))["error"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return f"it failed, and {FAILED} cannot be read"
+
+
+def _empty(folder: Path) -> None:
+    """Leave nothing of an earlier run."""
+    for name in (RECORD, FAILED, QUERIES, SAMPLES, *_EMBEDDINGS):
+        (folder / name).unlink(missing_ok=True)
+
+
 def load_report(folder: str | os.PathLike[str]) -> Report:
     """Read the report of a saved run.
+
+    Args:
+        folder: the folder of the run, or its record.json.
 
     Raises:
         RecallatkError: there is no complete run in the folder, it is damaged, or it has another schema.
@@ -102,6 +146,9 @@ def load_report(folder: str | os.PathLike[str]) -> Report:
     import pyarrow.parquet as pq
 
     folder = Path(folder)
+    folder = folder.parent if folder.name == RECORD else folder
+    if (folder / FAILED).is_file():
+        raise RecallatkError(f"{folder}: this run failed: {read_failure(folder)}")
     record = read_record(folder)
     if not (folder / QUERIES).is_file():
         raise RecallatkError(f"{folder}: {QUERIES} is missing beside {RECORD}; the run is not complete")

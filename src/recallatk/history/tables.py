@@ -1,0 +1,216 @@
+"""A history as text, Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from recallatk.comparison.verdict import p_value, signed
+from recallatk.history.order import BY_NAME, BY_TIME
+from recallatk.statistics import describe_rule
+from recallatk.wording import counted, one_line
+
+if TYPE_CHECKING:
+    from recallatk.history.curve import Change, History, Step
+    from recallatk.statistics import PairedTest
+
+TableFormat: TypeAlias = Literal["simple", "github", "latex"]
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+NO_VALUE = "x"
+_HEADER = ("step", "run", "value", "against the first", "the one before", "the best")
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """A curve in one line of text, from the lowest value to the highest; a cross where there is none.
+
+    >>> sparkline([0.5, 0.6, None, 0.75])
+    '▁▄x█'
+    """
+    known = [value for value in values if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(NO_VALUE if value is None else BLOCKS[round((value - low) * scale)] for value in values)
+
+
+def without_blocks(text: str) -> str:
+    """Text for a screen that has no block characters: the curve as digits.
+
+    >>> without_blocks("▁▄x█")
+    '14x8'
+    """
+    return text.translate({ord(block): str(height) for height, block in enumerate(BLOCKS, 1)})
+
+
+def as_text(history: History, *, percent: bool = False) -> str:
+    """The sections that `recallatk history` prints."""
+    sections = {
+        "history": _summary(history, percent=percent),
+        "runs": as_table(history, "simple", percent=percent).splitlines(),
+        "failed": [one_line(f"{step.step}: {step.error}") for step in history.failed],
+        "missing": missing_lines(history),
+        "selection": [] if history.selection is None else history.selection.lines(percent=percent),
+        "notes": [*map(one_line, history.notes), *_how_to_read(history)],
+    }
+    return "\n".join(f"[{name}]\n" + "\n".join(lines) for name, lines in sections.items() if lines)
+
+
+def as_table(history: History, form: TableFormat, *, percent: bool = False) -> str:
+    """A row a run: step, value with its interval, and the changes with their adjusted p-values."""
+    from tabulate import tabulate
+
+    rows = [_row(step, percent=percent) for step in history.steps]
+    header = [_HEADER[0], _HEADER[1], history.metric, *_HEADER[3:]]
+    if all(step.step == step.name for step in history.steps):  # one name is enough
+        header, rows = header[1:], [row[1:] for row in rows]
+    elif history.order == BY_NAME:
+        header, rows = [header[0], *header[2:]], [[row[0], *row[2:]] for row in rows]
+    if history.order == BY_TIME:
+        header = [*header[:-4], "finished", *header[-4:]]
+        times = [one_line(step.finished or "").removesuffix("+00:00") for step in history.steps]
+        rows = [[*row[:-4], time, *row[-4:]] for row, time in zip(rows, times, strict=True)]
+    if len(history.evaluated) == 1:
+        header, rows = header[:-3], [row[:-3] for row in rows]
+    if form == "github":
+        rows = [[cell.replace("\\", "\\\\").replace("|", "\\|") for cell in row] for row in rows]
+    table: str = tabulate(rows, header, tablefmt=form, disable_numparse=True, preserve_whitespace=True)
+    # What begins a line after the end of a row is an option of LaTeX's line break.
+    return re.sub(r"(?m)^(\s*)([\[*])", r"\1{}\2", table) if form == "latex" else table
+
+
+def as_csv(history: History) -> str:
+    """A row a run; the columns of a change begin with what it is against."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    changes = ("against", "difference", "low", "high", "p_value", "p_holm")
+    writer.writerow(
+        ["step", "run", "metric", "value", "low", "high", "n", "encoder", "finished", "run_id", "error"]
+        + [f"{against}_{name}" for against in ("first", "previous", "best") for name in changes]
+    )
+    for step in history.steps:
+        interval = step.interval
+        ends = (None, None) if interval is None else (interval.low, interval.high)
+        row = [step.step, step.name, history.metric, step.value, *ends, step.n, step.encoder, step.finished]
+        row += [step.run_id, step.error]
+        for change in (step.first, step.previous, step.best):
+            row += _csv_change(change)
+        writer.writerow(["" if cell is None else one_line(cell) if isinstance(cell, str) else cell for cell in row])
+    return out.getvalue()
+
+
+def _csv_change(change: Change | None) -> list[str | float | None]:
+    if change is None:
+        return [None] * 6
+    interval = change.test.interval
+    ends = [None, None] if interval is None else [interval.low, interval.high]
+    return [change.against, change.test.difference, *ends, change.test.p_value, change.p_holm]
+
+
+def _row(step: Step, *, percent: bool) -> list[str]:
+    if step.value is None:
+        return [one_line(step.step), one_line(step.name), "failed", "", "", ""]
+    value = f"{100 * step.value:.2f}" if percent else f"{step.value:.4f}"
+    if step.interval is not None:
+        low, high = (_short(end, percent=percent) for end in (step.interval.low, step.interval.high))
+        value += f" [{low}, {high}]"
+    changes = [_change(change, percent=percent) for change in (step.first, step.previous, step.best)]
+    if step.best is None:
+        changes[-1] = "best"
+    return [one_line(step.step), one_line(step.name), value, *changes]
+
+
+def _change(change: Change | None, *, percent: bool) -> str:
+    if change is None:
+        return ""
+    return f"{_signed(change.test.difference, percent=percent)} (p {p_value(change.p_holm, _alpha(change.test))})"
+
+
+def _summary(history: History, *, percent: bool) -> list[str]:
+    known, best, last = history.evaluated, history.best, history.evaluated[-1]
+    queries = counted(best.n, "query", "queries")
+    ordered = f", in the order of {history.order}" if len(history.steps) > 1 else ""
+    lines = [
+        f"{history.metric} of {counted(len(history.steps), 'run')} on {queries}{ordered}"
+        + (f"; {counted(len(history.failed), 'run')} failed" if history.failed else "")
+    ]
+    if len(known) == 1:
+        return [*lines, f"one run has a value, {_named(best)}: there is nothing to hold it against"]
+    values = [step.value for step in known if step.value is not None]
+    if max(values) > min(values):
+        span = " to ".join(f"{100 * end:.2f}" if percent else f"{end:.4f}" for end in (min(values), max(values)))
+        lines.append(f"{sparkline([step.value for step in history.steps])}  from {span}")
+    verdict = f"best: {_named(best)}" + (
+        ", the first" if best.first is None else _said(best.first, "the first", percent)
+    )
+    lines.append(verdict)
+    if last is not best and last.best is not None:
+        lines.append(f"last: {_named(last)}" + _said(last.best, "the best", percent))
+    return lines
+
+
+def _said(change: Change, other: str, percent: bool) -> str:
+    test = change.test
+    if not test.wins and not test.losses:
+        return f", the same as {other} for every query"
+    way = f"{_signed(abs(test.difference), percent=percent).lstrip('+')} {'above' if test.difference > 0 else 'below'}"
+    alpha = _alpha(test)
+    sure = f"p {p_value(test.p_value, alpha)}, {p_value(change.p_holm, alpha)} after Holm"
+    if test.interval is not None:
+        ends = " to ".join(_signed(end, percent=percent) for end in (test.interval.low, test.interval.high))
+        sure = f"{100 * test.interval.confidence:g} % interval {ends}; {sure}"
+    text = f", {'level with' if test.difference == 0 else way} {other} ({sure})"
+    return text if change.p_holm <= alpha else f"{text}: no difference shown"
+
+
+def _alpha(test: PairedTest) -> float:
+    return 0.05 if test.interval is None else round(1 - test.interval.confidence, 12)
+
+
+def missing_lines(history: History) -> list[str]:
+    """The steps that a regular series would have, a line each."""
+    return [f"no run for step{'s' if ' ' in gap else ''} {gap}" for gap in history.missing]
+
+
+def _how_to_read(history: History) -> list[str]:
+    if len(history.evaluated) == 1:
+        return []
+    interval = next((step.interval for step in history.evaluated if step.interval is not None), None)
+    lines = [] if interval is None else [f"intervals: {describe_rule(history.rule, interval.clusters)}"]
+    tests = [change.test for step in history.evaluated for change in (step.first, step.best) if change is not None]
+    each = len(history.evaluated) - 1
+    seeds = {test.seed for test in tests if test.seed is not None}
+    lines.append(
+        f"p: sign flips of whole {_clusters(history)}, in the table adjusted (Holm) for the {counted(each, 'test')} of "
+        "its column" + "".join(f"; flips drawn with seed {seed}" for seed in seeds)
+    )
+    differ = max(test.clusters_with_difference for test in tests)
+    least = min(1.0, each * min(test.smallest_p for test in tests))
+    alpha = _alpha(tests[0])
+    if least > alpha:
+        lines.append(
+            f"at most {differ} {_clusters(history)} differ between two runs: no p below {p_value(least, alpha)} after "
+            "Holm is possible, so these queries cannot show a difference"
+        )
+    lines.append("all this is about other queries of this kind, not about other training runs")
+    return lines
+
+
+def _clusters(history: History) -> str:
+    if not history.rule.clustered and history.rule.ci != "none":
+        return "queries"
+    return "labels" if history.rule.cluster == "label" else f"values of {history.rule.cluster}"
+
+
+def _named(step: Step) -> str:
+    return one_line(step.name if step.step == step.name else f"step {step.step}")
+
+
+def _short(value: float, *, percent: bool) -> str:
+    return f"{100 * value:.1f}" if percent else f"{value:.3f}"
+
+
+def _signed(value: float, *, percent: bool) -> str:
+    return f"{100 * value:+.2f}" if percent else signed(value)
