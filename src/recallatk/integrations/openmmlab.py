@@ -25,7 +25,7 @@ from recallatk.integrations.openmmlab_inputs import (
     tally_samples,
 )
 from recallatk.registry import METRICS
-from recallatk.types import ChoiceError, RecallatkError, Ties
+from recallatk.types import ChoiceError, Ties
 from recallatk.wording import counted
 
 torch = import_extra("torch", "openmmlab", __name__)
@@ -283,11 +283,17 @@ def _without_padding(results: Sequence[SampleResult], size: int) -> Sequence[Sam
     Samples that say who they are are told apart by that. Others are cut by position, as mmengine does; that is right
     for its default sampler, which deals samples out one by one, and may be wrong for one that deals out runs.
     """
+    first = {result.identity: result for result in reversed(results)}
     if dist.get_world_size() == 1 or len(results) <= size:
         if len(results) < size:
             _say(f"{counted(len(results), 'sample was', 'samples were')} processed, and the data set has {size:,}")
+        elif dist.get_world_size() > 1 and None not in first and len(first) < size:
+            _say(
+                f"as many samples were processed as the data set has, {size:,}, but by their fields only "
+                f"{len(first):,} different ones: those that came again count again, and others may be "
+                "missing; look at the sampler"
+            )
         return results[:size]
-    first = {result.identity: result for result in reversed(results)}
     if None not in first and len(first) == size:
         return list(first.values())
     _say(
