@@ -110,7 +110,7 @@ def test_lines(comparison: Comparison, contrast: Contrast) -> list[str]:
     if test.discordance:
         least = test.minimum_detectable_effect
         lines.append(
-            f"minimum detectable difference: above {test.discordance:.4f}, the discordance (power 0.8)"
+            "minimum detectable difference: none, these queries are too few or too alike (power 0.8)"
             if least is None
             else f"minimum detectable difference: {plain(least)} (power 0.8)"
         )
