@@ -171,8 +171,10 @@ def test_hits_that_ties_make_no_whole_number_are_rounded_outward():
 def test_few_labels_with_a_miss_are_named():
     values, labels = np.ones(60), [f"{i % 20}" for i in range(60)]
     values[[3, 23]] = 0
-    assert interval(values, labels).caveat == "only 1 of 20 labels with a miss; compare wilson"
-    assert interval(1 - values, labels).caveat == "only 1 of 20 labels with a hit; compare wilson"
+    miss, hit = (f"only 1 of 20 labels with a {what}, so it may be too narrow" for what in ("miss", "hit"))
+    assert interval(values, labels).caveat == f"{miss}: evaluate with --ci wilson too"
+    assert interval(1 - values, labels).caveat == f"{hit}: evaluate with --ci wilson too"
+    assert interval(values, labels, average="macro").caveat == miss  # wilson is for the mean over queries
     values[[1, 2, 4, 5]] = 0
     assert interval(values, labels).caveat == ""
 

@@ -134,7 +134,7 @@ class Comparison:
         labels: the labels of the compared queries, the largest loss of the first other run first, then by name.
         differences: what differs in protocol or data, in words; empty unless forced.
         dropped: the queries that were left aside; none unless forced.
-        notes: what differs and does not matter, in words.
+        notes: what differs and does not matter, and what the runs were warned of, in words.
         by_row: queries were paired by row, as they have no ids.
     """
 
@@ -280,9 +280,18 @@ def compare(
         labels=_labels(aligned, values),
         differences=aligned.differences,
         dropped=aligned.dropped,
-        notes=aligned.notes,
+        notes=(*aligned.notes, *_warnings(reports)),
         by_row=aligned.by_row,
     )
+
+
+def _warnings(reports: Mapping[str, Report]) -> list[str]:
+    """What the runs were warned of, each with the runs that were."""
+    warned: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        for text in report.warnings:
+            warned.setdefault(text, []).append(name)
+    return [f"warning of {' and '.join(names)}: {text}" for text, names in warned.items()]
 
 
 def _system(aligned: Alignment, name: str, clusters: Clusters, rule: IntervalRule) -> System:

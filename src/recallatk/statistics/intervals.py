@@ -131,7 +131,8 @@ def _too_few(values: Values, clusters: Clusters) -> str:
     having = int(np.count_nonzero(clusters.sums(rare)))
     if having >= min(_FEW, clusters.count):
         return ""
-    return f"only {having} of {counted(clusters.count, *_plural(clusters.column))} with {what}; compare wilson"
+    few = f"only {having} of {counted(clusters.count, *_plural(clusters.column))} with {what}, so it may be too narrow"
+    return few if clusters.average == "macro" else f"{few}: evaluate with --ci wilson too"
 
 
 def _of_clusters(values: Values, clusters: Clusters, rule: IntervalRule, bounds: tuple[float, float]) -> Interval:

@@ -201,7 +201,7 @@ def _detectable(
         discordance=square,
         design_effect=1.0 if macro else max(1.0, effect or 1.0),
         alpha=alpha,
-        clusters=clusters.count,
+        freedom=clusters.count - 1,
     )
     largest = math.fsum(abs(each)) / len(each)  # if all that differ did so on one side
     return None if found > largest else found

@@ -96,7 +96,7 @@ def detectable_difference(
     design_effect: float = 1.0,
     power: float = POWER,
     alpha: float = ALPHA,
-    clusters: int | None = None,
+    freedom: float | None = None,
 ) -> float:
     """The least difference that n queries show with this power.
 
@@ -106,7 +106,7 @@ def detectable_difference(
         design_effect: as for `queries_needed`.
         power: as for `queries_needed`.
         alpha: as for `queries_needed`.
-        clusters: where the variance is known from so few clusters of queries, how many; at least 2.
+        freedom: as for `paired_power`; clusters of queries less 1 where the variance is known from these.
 
     Returns:
         A difference of two means. Of hits it is at most the discordance, so a larger one cannot be seen at all.
@@ -119,7 +119,6 @@ def detectable_difference(
     """
     _check(discordance, design_effect, power, alpha)
     independent = max(n / design_effect, 2.0)
-    freedom = None if clusters is None else clusters - 1
 
     def gain(difference: float) -> float:
         return paired_power(difference, independent, discordance=discordance, alpha=alpha, freedom=freedom) - power
