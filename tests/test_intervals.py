@@ -148,6 +148,25 @@ def test_where_clusters_tell_nothing_it_is_wilson_and_says_why(values, labels, r
     assert interval(values, list(labels), "cluster-bootstrap").reason == reason
 
 
+def test_with_several_labels_the_mean_over_labels_is_a_weighted_one_of_sets():
+    labels = [("a",), ("a", "b"), ("b",), ("a", "b"), ("b",), ("c",), ("a",), ("c",)]
+    values = np.array([1, 1, 0, 0, 0, 1, 0, 1.0])
+    own = {one: [row for row, several in enumerate(labels) if one in several] for one in "abc"}
+    weights = np.array([sum(1 / len(own[one]) for one in several) for several in labels])
+    mean = np.mean([values[rows].mean() for rows in own.values()])
+    sets = sorted(set(labels))
+    spread = sum(
+        sum(weights[row] * (values[row] - mean) for row in range(8) if labels[row] == one) ** 2 for one in sets
+    )
+    found = interval(values, labels, average="macro")
+    assert found.clusters == len(sets)
+    assert found.standard_error == pytest.approx((spread * len(sets) / (len(sets) - 1)) ** 0.5 / 3)
+    assert (found.low + found.high) / 2 == pytest.approx(mean) or found.cut
+    assert interval([1, 0, 0], [("a", "b"), ("b", "c"), ("c",)], average="macro").reason == ""  # wilson's is of queries
+    same = interval([1, 0, 1, 0, 1, 0], [("a", "b")] * 2 + [("c",)] * 2 + [("d",)] * 2)
+    assert same.reason == "every set of labels has the same value"
+
+
 def test_values_that_are_no_hits_get_the_t_over_queries_or_nothing():
     found = interval([0.2, 0.5, 0.9], list("abc"), hits=False)
     assert (found.method, found.reason) == ("cluster-t", "no two queries have the same label")

@@ -190,6 +190,14 @@ def test_what_a_mean_over_labels_detects_goes_by_labels():
     assert macro > 1.3 * paired_test(first, second, alone(600)).minimum_detectable_effect
 
 
+def test_a_query_with_several_labels_is_flipped_as_one():
+    labels = [tuple("abcdef"), *((one,) for one in "abcdef" * 5)]
+    first, second = np.zeros(31), np.eye(31)[0]
+    found = paired_test(first, second, cluster_queries(labels, average="macro"))
+    assert (found.wins, found.clusters_with_difference, found.p_value) == (1, 1, 1.0)
+    assert found.difference == pytest.approx(1 / 6)  # of each of six labels one query of six is won
+
+
 def test_an_interval_of_one_share_is_none_of_a_difference():
     with pytest.raises(RecallatkError, match="ci=wilson is for one share, not for a difference"):
         paired_test(np.zeros(2), np.ones(2), alone(2), rule=IntervalRule("wilson"))

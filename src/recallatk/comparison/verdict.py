@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recallatk.statistics import Interval
+from recallatk.statistics import Interval, name_clusters
 from recallatk.wording import counted
 
 if TYPE_CHECKING:
@@ -152,8 +152,7 @@ def alone(comparison: Comparison, contrast: Contrast) -> bool:
 
 
 def _noun(comparison: Comparison) -> tuple[str, str]:
-    column = comparison.intervals.cluster
-    return ("label", "labels") if column == "label" else (f"value of {column}", f"values of {column}")
+    return name_clusters(comparison.intervals.cluster, several=comparison.several_labels)
 
 
 def _interval(comparison: Comparison, interval: Interval | None) -> str:

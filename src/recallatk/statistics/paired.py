@@ -191,7 +191,8 @@ def _detectable(
 ) -> float | None:
     """The least difference that such a comparison shows; None if there is no difference or none so small."""
     macro = clusters.average == "macro"
-    each = sums if macro else differences  # what the mean is of: labels, or queries that their clusters make alike
+    # What the mean is of: labels, or queries that their clusters make alike.
+    each = sums * (len(sums) / math.fsum(clusters.weights)) if macro else differences
     square = math.fsum(each**2) / len(each)
     # So many clusters can give no p below this, whatever the difference is.
     if not square or 2.0 ** (1 - clusters.count) > alpha or alpha >= POWER:
