@@ -75,7 +75,7 @@ ARROWS: dict[str, set[str]] = {
     "cli": set(),  # all but the ENTRANCES: filled in below
     "__main__": {"cli"},
     "registry": set(),
-    "integrations": {"ranking", "evaluation", "report", "registry"},
+    "integrations": {"ranking", "evaluation", "report", "registry", "run"},
 }
 EVERYBODY = {"types", "extras", "wording", "memory", "cores"}
 ENTRANCES = {
