@@ -213,7 +213,8 @@ class Report(Mapping[str, float]):
         known = {name: value.interval for name, value in self.values_by_metric.items() if value.interval is not None}
         if not known:
             return []
-        lines = [describe_rule(self.intervals, next(iter(known.values())).clusters)]
+        several = self.protocol.relevance == "labels"
+        lines = [describe_rule(self.intervals, next(iter(known.values())).clusters, several=several)]
         for name, interval in known.items():
             low, high = (_number(end, percent=percent) for end in (interval.low, interval.high))
             lines.append(f"{name}: {low} to {high}" + _in_brackets(interval))

@@ -183,7 +183,8 @@ def _rule(comparison: Comparison) -> list[str]:
         for metric, value in system.values.items()
         if value.interval is not None and value.interval.caveat
     ]
-    return [f"intervals: {describe_rule(comparison.intervals, known[0].clusters)}{beside}", *doubts, *average]
+    rule = describe_rule(comparison.intervals, known[0].clusters, several=comparison.several_labels)
+    return [f"intervals: {rule}{beside}", *doubts, *average]
 
 
 def _tested(comparison: Comparison, contrast: Contrast | None) -> Row:

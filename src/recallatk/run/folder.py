@@ -16,13 +16,15 @@ from recallatk.run.encoded import EncodedDataset, save_encoded
 from recallatk.run.environment import describe_environment
 from recallatk.run.samples import SavedSamples, digests_of, write_samples
 from recallatk.types import EvalProtocol, RecallatkError
-from recallatk.wording import counted
+from recallatk.wording import counted, one_line
 
 RECORD = "record.json"
 QUERIES = "queries.parquet"
 FAILED = "failed.json"
 FAILURE_SCHEMA = "recallatk.failure/1"
 SAMPLES = "samples.parquet"
+_COUNTS = ("negatives_ahead", "negatives_tied", "positives_tied", "n_positives", "n_candidates")
+
 _EMBEDDINGS = tuple(
     f"embeddings{side}{suffix}" for side in ("", "-query", "-gallery") for suffix in (".npy", ".samples.parquet")
 )
@@ -162,12 +164,25 @@ def load_report(folder: str | os.PathLike[str]) -> Report:
         report = report_from_record(record, queries, SavedSamples(folder / SAMPLES))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RecallatkError(f"{folder / RECORD}: the record is damaged ({_reason(error)}); repeat the run") from error
-    if table.num_rows != report.num_queries:
-        raise RecallatkError(
-            f"{folder / QUERIES}: {counted(table.num_rows, 'row')} for the {report.num_queries} queries of {RECORD}; "
-            "these are not of one run"
-        )
+    wrong = _what_is_wrong(report, table.num_rows)
+    if wrong:
+        raise RecallatkError(one_line(f"{folder / QUERIES}: {wrong}; these are not of one run, or damaged: repeat it"))
     return report
+
+
+def _what_is_wrong(report: Report, rows: int) -> str:
+    """How the rows of the queries belie the record, in words; empty if they do not."""
+    if rows != report.num_queries:
+        return f"{counted(rows, 'row')} for the {report.num_queries} queries of {RECORD}"
+    if not all(isinstance(one, str) for one in report.queries.get("id", ())):
+        return "an id is no text"
+    for name in _COUNTS:
+        if name in report.queries and getattr(report.queries[name], "dtype", None) != np.int64:
+            return f"the column {name} holds other than whole numbers"
+    for name in report.values_by_metric:
+        if name in report.queries and getattr(report.queries[name], "dtype", None) != np.float64:
+            return f"the column {name} holds other than numbers"
+    return ""
 
 
 def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
