@@ -81,16 +81,31 @@ def test_shares_of_hits_under_ties_and_means_over_labels_are_exact_enough() -> N
 
 
 def test_a_drop_within_noise_fails_unless_only_shown_drops_count() -> None:
-    base, run = report([1] * 60), report([row >= 2 for row in range(60)])
+    won = np.arange(60) % 5 == 4  # of 7 labels one query is lost, of 3 others one is won
+    base, run = report(~won | (np.arange(60) < 35)), report(~won | (np.arange(60) >= 35))
     (plain,) = check_gate(run, max_drop=[("base", base, 0.01)])
     assert (plain.passed, plain.in_noise) == (False, True)
     assert plain.line.startswith(
-        "failed: recall@1 is 0.966667, 0.033333 lost against base (1.000000), 0.023333 more than"
+        "failed: recall@1 is 0.883333, 0.033333 lost against base (0.916667), 0.023333 more than"
     )
-    assert "within noise: the paired test shows no drop (so few labels differ that it never could)" in plain.line
+    assert "within noise: the paired test shows no drop" in plain.line
     (lenient,) = check_gate(run, max_drop=[("base", base, 0.01)], significant_only=True)
     assert (lenient.passed, lenient.short) == (True, plain.short)
     assert lenient.line.endswith("and --significant-only lets that pass")
+
+
+def test_a_drop_that_no_test_could_show_is_not_called_noise() -> None:
+    """With two labels, 0.9 against 0.4 gives p = 0.5."""
+    labels = np.repeat(["a", "b"], 50)
+    base, run = (report(np.arange(100) % 50 < hits, labels) for hits in (45, 20))
+    (condition,) = check_gate(run, max_drop=[("base", base, 0.01)])
+    assert (condition.passed, condition.in_noise) == (False, None)
+    assert condition.line.endswith(
+        "noise or not cannot be told: so few labels differ that the paired test never shows a drop"
+    )
+    (lenient,) = check_gate(run, max_drop=[("base", base, 0.01)], significant_only=True)
+    assert (lenient.passed, lenient.in_noise) == (True, None)
+    assert "cannot be told" in lenient.line
 
 
 def test_a_shown_drop_fails_either_way_and_a_gain_never_does() -> None:

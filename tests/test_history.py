@@ -29,7 +29,7 @@ from recallatk import (
     track,
 )
 from recallatk.history import expected_best
-from recallatk.history.order import missing_steps, order_runs
+from recallatk.history.order import BY_TIME, missing_steps, order_runs
 from recallatk.history.plot import plot_history
 from recallatk.history.tables import sparkline
 from recallatk.report import Provenance
@@ -291,7 +291,36 @@ def test_too_few_labels_say_that_they_can_show_nothing() -> None:
     labels = np.repeat(list("abc"), 4)
     text = track({f"e{n}": report([n > 1] * 12, labels) for n in (1, 2)}).text()
     assert "no p below 0.25 after Holm is possible" in text
-    assert "no difference shown" in text
+    assert "no more than 3 labels differ between two runs" in text
+    assert "no difference shown, too little differs for the test to show one" in text
+
+
+def test_a_sample_of_flips_gives_no_smaller_p_than_its_size() -> None:
+    labels = np.array([f"l{row // 2:02}" for row in range(40)])
+    runs = {f"e{n}": report([n > 1] * 39 + [0], labels) for n in (1, 2)}
+    text = track(runs, intervals=IntervalRule(confidence=0.9999)).text()
+    assert "1 test of 9,999 flips each: no p below 0.0002 after Holm is possible" in text
+
+
+def test_what_stood_in_for_the_interval_that_was_asked_for_is_said() -> None:
+    notes = section(track({"e1": report([0] * 60), "e2": report(hits(0.5))}).text(), "notes")
+    assert notes[0] == "intervals: 95 % cluster-robust t over 12 labels"
+    assert notes[1] == "step 1: 95 % wilson, every query on its own, as every query is a miss"
+    labels = np.array([f"l{row:02}" for row in range(60)])
+    notes = section(track({f"e{n}": report(hits(0.5, n), labels) for n in (1, 2)}).text(), "notes")
+    assert notes[0] == "intervals: 95 % wilson, every query on its own, as no two queries have the same label"
+    assert notes[1] == "intervals of changes: t over queries, as no two queries have the same label"
+    assert notes[2].startswith("p: sign flips of queries, in the table")
+    same = section(track({f"e{n}": report(hits(0.5)) for n in (1, 2)}).text(), "notes")
+    assert "all runs are the same for every query" in same
+
+
+def test_the_level_is_that_of_the_confidence_also_where_there_is_no_interval() -> None:
+    """Every query has the same difference, so it has no interval, and p = 2 / 2^12 = 0.000488."""
+    runs = {"e1": report([0] * 60), "e2": report([1] * 60)}
+    assert "to show one" not in track(runs).text()
+    assert "to show one" not in track(runs, intervals=IntervalRule(confidence=0.999)).text()
+    assert "to show one" in track(runs, intervals=IntervalRule("none", confidence=0.9996)).text()
 
 
 def test_one_run_has_nothing_to_be_held_against() -> None:
@@ -378,6 +407,14 @@ def test_hostile_names_stay_in_their_cell() -> None:
         (["s1_e3", "s1_e20", "s2_e10"], ["3", "10", "20"]),
         (["b", "a"], ["b", "a"]),
         (["e1", "e01"], ["e1", "e01"]),
+        (["n-2024-02-01", "n-2024-01-31", "n-2024-01-30"], ["01-30", "01-31", "02-01"]),
+        (
+            ["20240131_110000", "20240130_120000", "20240130_90000"],
+            ["20240130_90000", "20240130_120000", "20240131_110000"],
+        ),
+        (["v1.10.0", "v1.9.0"], ["9", "10"]),
+        (["1.10.0", "1.9.2", "1.9.0"], ["9.0", "9.2", "10.0"]),
+        (["rel_v1.10", "rel_v1.9", "rel_v1.1"], ["1", "9", "10"]),
     ],
 )
 def test_the_step_is_the_number_that_tells_names_apart(names: list[str], steps: list[str]) -> None:
@@ -409,8 +446,21 @@ def test_runs_in_the_order_of_time_show_it(tmp_path: Path) -> None:
 def test_by_finds_the_step_in_the_name_or_in_the_encoder() -> None:
     assert order_runs(["r_10_x", "q_9_y"], [None, None], [None, None], by=r"_(\d+)_").steps == ("9", "10")
     assert order_runs(["x", "y"], ["e7", "e5"], [None, None], by=r"\d").steps == ("5", "7")
-    with pytest.raises(ChoiceError, match="r1 and r01 one step, 1"):
+    with pytest.raises(ChoiceError, match="r1 and r01 one step, 01"):
         order_runs(["r1", "r01"], [None, None], [None, None], by=r"\d+")
+    large = ["s1000001", "s1000000", "s20240131"]
+    assert order_runs(large, [None] * 3, [None] * 3, by=r"\d+").steps == ("1000000", "1000001", "20240131")
+    dates = order_runs(["a_2024-02-01", "b_2024-01-30"], [None, None], [None, None], by=r"[\d-]+")
+    assert (dates.steps, dates.numbers) == (("2024-01-30", "2024-02-01"), ())
+    assert order_runs(["e-3", "e3"], [None, None], [None, None], by=r"-?\d+").steps == ("-3", "3")
+    assert order_runs(["9" * 400, "x1"], [None, None], [None, None], by=r"\d+").numbers == ()
+
+
+def test_steps_that_are_no_numbers_come_in_the_order_of_time() -> None:
+    times = ["2026-02-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"]
+    found = order_runs(["run-ab1", "run-7fe"], [None, None], times, by="-(.+)")
+    assert (found.steps, found.how) == (("7fe", "ab1"), BY_TIME)
+    assert order_runs(["run-ab1", "run-7fe"], [None, None], [None, None], by="-(.+)").how == "their names"
 
 
 @pytest.mark.parametrize(
@@ -419,6 +469,8 @@ def test_by_finds_the_step_in_the_name_or_in_the_encoder() -> None:
         ([1, 2, 3, 5], ("4",)),
         ([5, 10, 15, 30], ("20 to 25",)),
         ([1, 10, 100], ()),
+        ([1, 2, 4, 6, 8], ()),
+        ([1, 2, 10, 20, 30], ()),
         ([1, 2.5, 4], ()),
         ([3], ()),
         ([0, 1_000_000_000, 1_000_000_001], ("1 to 999999999",)),

@@ -105,6 +105,35 @@ def test_a_pair_of_runs_gives_discordance_and_design_effect() -> None:
     assert any("measured on the two runs" in line for line in found.assumed)
 
 
+def test_means_over_labels_are_planned_for_with_the_design_effect_of_the_mean_over_queries() -> None:
+    alike = [hits(0.5, 1), np.repeat(np.arange(12) % 3 > 0, 5)]
+    micro, macro = (plan(*(report(one, average=average) for one in alike)) for average in ("micro", "macro"))
+    assert micro.design_effect == macro.design_effect > 1
+    assert macro.assumed[0] == micro.assumed[0]
+    assert any("means over labels" in line for line in macro.notes)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "labels", "why"),
+    [
+        (0, 1, LABELS, "every query has the same difference"),
+        (
+            hits(0.2, 1),
+            hits(0.8, 2),
+            np.array([f"l{row:02}" for row in range(60)]),
+            "no two queries have the same label",
+        ),
+    ],
+)
+def test_a_design_effect_that_is_not_known_is_not_called_measured(
+    first: object, second: object, labels: np.ndarray, why: str
+) -> None:
+    runs = [report([one] * 60 if isinstance(one, int) else one, labels) for one in (first, second)]
+    found = plan(*runs)
+    assert found.design_effect == 1
+    assert found.assumed[0].endswith(f"the design effect of the difference is not known ({why}) and was taken as 1")
+
+
 def test_one_run_says_what_it_assumes() -> None:
     found = plan(report(np.repeat(np.arange(12) % 2 > 0, 5)))
     assert [scenario.discordance for scenario in found.scenarios] == [0.05, 0.1, 0.2]

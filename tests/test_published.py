@@ -50,6 +50,19 @@ def test_the_test_of_a_published_number_is_scipys():
     assert check("0.8", 4141, 5924).p_value == binomtest(4141, 5924, 0.8).pvalue
 
 
+def test_what_rounding_hides_is_no_difference():
+    """One miss of 115 is not 100 %, but 99.5 % is printed so as well."""
+    result = check("100%", 114, 115)
+    assert result.p_value == 0
+    assert result.p_nearest == binomtest(114, 115, 0.995).pvalue
+    assert result.verdict.startswith(
+        "not the same, but within the noise of 115 queries and its rounding (against 0.995,"
+    )
+    coarse = check("70%", 2700, 4000)
+    assert (coarse.p_value, coarse.p_nearest) == tuple(binomtest(2700, 4000, p).pvalue for p in (0.7, 0.695))
+    assert coarse.verdict.startswith("different")
+
+
 def test_digits_that_no_count_among_our_queries_gives():
     result = check("0.935", 107, 115)
     assert result.fitting_hits is None

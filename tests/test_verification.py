@@ -322,6 +322,64 @@ def test_edited_records_and_kept_embeddings_are_found(world):
     assert found[text][0].startswith("gallery/")
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda record: record["counts"].update(num_excluded=3),
+            "record: num_excluded is 3, but the rest of it gives 0",
+        ),
+        (lambda record: record["counts"].update(num_labels=99), "values: num_labels: 99 then, 3 now"),
+        (lambda record: record["counts"].update(embedding_dim=9), "values: embedding_dim: 9 then, 3 now"),
+        (lambda record: record["hashes"].update(img="0" * 64), "record: the hash img is not the one of its signature"),
+        (lambda record: record["metrics"].pop("recall@2"), "values: recall@2: not there then, 1.000000 now"),
+    ],
+)
+def test_whatever_was_edited_in_a_record_is_found(change, said, world):
+    made("eval", "data", *MEAN)
+    file = Path("run/record.json")
+    record = json.loads(file.read_text("utf-8"))
+    change(record)
+    file.write_text(json.dumps(record), encoding="utf-8")
+    (found,) = moved()
+    assert found.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("id", "other"), ("label", "other"), ("near_above", 7), ("similarity", 0.5), ("best_positive", "other")],
+)
+def test_whatever_was_edited_in_the_queries_is_found(column, value, world):
+    """Ids and labels are what runs are compared by, so a run that is called identical must have them."""
+    made("eval", "data", *MEAN)
+    table = pq.read_table("run/queries.parquet")
+    place, values = table.column_names.index(column), table.column(column).to_pylist()
+    changed = pa.array([value, *values[1:]], table.schema.field(column).type)
+    pq.write_table(table.set_column(place, column, changed), "run/queries.parquet")
+    ((text, items),) = moved().items()
+    assert text == f"queries: {column}: other for 1 query"
+    assert items == [f"query/blue/a.png: {value} then, {values[0]} now"]
+    pq.write_table(table.drop_columns([column]), "run/queries.parquet")
+    if column in ("id", "label"):
+        assert recallatk("verify", "run").code == 3
+    else:
+        assert list(moved()) == [f"queries: {column}: queries.parquet has no such column"]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "said"),
+    [({}, "no metric"), ({"recall@1": {"value": None, "n": 3, "low": 0, "high": 0}}, "value is None")],
+)
+def test_a_record_without_a_number_is_damaged(metrics, said, world):
+    made("eval", "data", *MEAN)
+    file = Path("run/record.json")
+    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), "metrics": metrics}), encoding="utf-8")
+    for command in (("verify",), ("gate", "--min", "recall@1=0"), ("plan",), ("verify", "--published", "1")):
+        done = recallatk(command[0], "run", *command[1:])
+        assert done.code == 3
+        assert said in done.err
+
+
 def test_kept_embeddings_that_cannot_be_read_are_found_where_images_are_there(world):
     made(*COMMANDS["kept embeddings"])
     Path("run/embeddings-query.npy").write_bytes(b"torn")

@@ -38,7 +38,8 @@ class Condition:
         passed: whether the condition is met.
         short: by how much the value misses what is asked for; negative where it is more.
         in_noise: whether chance alone could give as much: for `min`, the limit lies in the interval of the value; for
-            `max-drop`, the paired test shows no drop. None where nothing can be said.
+            `max-drop`, the paired test shows no drop. None where nothing can be said, as where so few labels differ
+            that the test never could show one.
         interval: of the value, or of the difference from the baseline.
         test: the paired test against the baseline; None for `min`.
         line: all of this in one line.
@@ -162,10 +163,15 @@ def _drop(
     shown = test.difference < 0 and test.p_value <= alpha
     passed = short <= 0 or (significant_only and not shown)
     line = _drop_line(name, pairing.metric, before.value, now.value, drop, most, test, alpha)
+    told = shown or test.smallest_p <= alpha
     if drop > 0:
-        line += "; " + ("the paired test shows a drop" if shown else "within noise: the paired test shows no drop")
-        if not shown and test.smallest_p > alpha:
-            line += f" (so few {_clusters(rule)} differ that it never could)"
+        line += "; " + (
+            "the paired test shows a drop"
+            if shown
+            else "within noise: the paired test shows no drop"
+            if told
+            else f"noise or not cannot be told: so few {_clusters(rule)} differ that the paired test never shows a drop"
+        )
         if short > 0 and passed:
             line += ", and --significant-only lets that pass"
     return _condition(
@@ -175,7 +181,7 @@ def _drop(
         now.value,
         passed,
         short,
-        None if drop <= 0 else not shown,
+        not shown if drop > 0 and told else None,
         test.interval,
         line,
         baseline=name,

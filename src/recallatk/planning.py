@@ -200,16 +200,24 @@ def plan(
     if against is not None:
         rule_of_both = dataclasses.replace(rule, ci="cluster-t")
         pairing = pair(report, against, metric=metric, intervals=rule_of_both, forcible=False)
-        test = paired_test(pairing.first, pairing.second, pairing.clusters, rule=pairing.rule, movable=pairing.movable)
+        clusters = pairing.clusters
+        if clusters.average == "macro":  # it is worked out for the mean over queries
+            clusters = cluster_queries([label or "" for label in pairing.labels])
+        test = paired_test(pairing.first, pairing.second, clusters, rule=pairing.rule, movable=pairing.movable)
         if not test.wins and not test.losses:
             raise RecallatkError(
                 "the two runs hit and miss the same queries, so they do not say how many will differ; say it with "
                 "discordance=0.1 (--discordance) and leave out the second run"
             )
-        shares, effect = (test.discordance,), test.design_effect or 1.0
+        shares, effect = (test.discordance,), 1.0 if test.design_effect is None else test.design_effect
+        why = "every query has the same difference" if test.interval is None else test.interval.reason
         assumed.append(
             f"measured on the two runs: {test.wins + test.losses:,} of {len(pairing.ids):,} queries differ; the design "
-            f"effect of the difference is {effect:.2f}"
+            + (
+                f"effect of the difference is not known ({why}) and was taken as 1"
+                if why or test.design_effect is None
+                else f"effect of the difference is {effect:.2f}"
+            )
         )
     else:
         if discordance is not None:

@@ -286,10 +286,13 @@ def report_from_record(
 
     Raises:
         RecallatkError: the record has another schema.
+        ValueError: it has no metric, or one that is no number.
     """
     if record.get("schema") != SCHEMA:
         raise RecallatkError(f"this record has the schema {record.get('schema')!r}; this version reads {SCHEMA!r}")
     counts, provenance = record["counts"], record["provenance"]
+    if not record["metrics"]:
+        raise ValueError("it has no metric")
     columns = ("num_queries", "num_gallery", "num_labels", "embedding_dim", "tied_queries", "near_tied_queries")
     return Report(
         protocol=EvalProtocol(**{**record["protocol"], "ks": tuple(record["protocol"]["ks"])}),
@@ -317,6 +320,9 @@ def report_from_record(
 
 def _value(known: Mapping[str, Any]) -> Value:
     interval = known.get("interval")
+    odd = [name for name in ("value", "n") if type(known[name]) not in (int, float)]
+    if odd:
+        raise ValueError(f"{odd[0]} is {known[odd[0]]!r}, which is no number")
     return Value(**{**known, "interval": None if interval is None else Interval(**interval)})
 
 

@@ -60,7 +60,7 @@ def verify(
             json_text.dumps({**json_text.loads(outcome.to_json()), "published": [_plain(c) for c in checks]}, indent=2)
         )
     else:
-        print(outcome.text())
+        print(f"[repeated]\n{outcome.text()}" if checks else outcome.text())
     if not outcome.identical or not all(check.reproduced for check in checks):
         sys.exit(DIFFERS)
 
@@ -76,6 +76,7 @@ def _plain(check: Any) -> dict[str, Any]:
         "hits": check.hits,
         "fitting_hits": check.fitting_hits,
         "p_value": check.p_value,
+        "p_nearest": check.p_nearest,
         "smallest_n": check.smallest_n,
         "lines": check.lines(),
     }

@@ -62,7 +62,7 @@ def as_table(history: History, form: TableFormat, *, percent: bool = False) -> s
     """A row a run: step, value with its interval, and the changes with their adjusted p-values."""
     from tabulate import tabulate
 
-    rows = [_row(step, percent=percent) for step in history.steps]
+    rows = [_row(step, _alpha(history), percent=percent) for step in history.steps]
     header = [_HEADER[0], _HEADER[1], history.metric, *_HEADER[3:]]
     if all(step.step == step.name for step in history.steps):  # one name is enough
         header, rows = header[1:], [row[1:] for row in rows]
@@ -109,23 +109,23 @@ def _csv_change(change: Change | None) -> list[str | float | None]:
     return [change.against, change.test.difference, *ends, change.test.p_value, change.p_holm]
 
 
-def _row(step: Step, *, percent: bool) -> list[str]:
+def _row(step: Step, alpha: float, *, percent: bool) -> list[str]:
     if step.value is None:
         return [one_line(step.step), one_line(step.name), "failed", "", "", ""]
     value = f"{100 * step.value:.2f}" if percent else f"{step.value:.4f}"
     if step.interval is not None:
         low, high = (_short(end, percent=percent) for end in (step.interval.low, step.interval.high))
         value += f" [{low}, {high}]"
-    changes = [_change(change, percent=percent) for change in (step.first, step.previous, step.best)]
+    changes = [_change(change, alpha, percent=percent) for change in (step.first, step.previous, step.best)]
     if step.best is None:
         changes[-1] = "best"
     return [one_line(step.step), one_line(step.name), value, *changes]
 
 
-def _change(change: Change | None, *, percent: bool) -> str:
+def _change(change: Change | None, alpha: float, *, percent: bool) -> str:
     if change is None:
         return ""
-    return f"{_signed(change.test.difference, percent=percent)} (p {p_value(change.p_holm, _alpha(change.test))})"
+    return f"{_signed(change.test.difference, percent=percent)} (p {p_value(change.p_holm, alpha)})"
 
 
 def _summary(history: History, *, percent: bool) -> list[str]:
@@ -142,31 +142,39 @@ def _summary(history: History, *, percent: bool) -> list[str]:
     if max(values) > min(values):
         span = " to ".join(f"{100 * end:.2f}" if percent else f"{end:.4f}" for end in (min(values), max(values)))
         lines.append(f"{sparkline([step.value for step in history.steps])}  from {span}")
-    verdict = f"best: {_named(best)}" + (
-        ", the first" if best.first is None else _said(best.first, "the first", percent)
+    alpha = _alpha(history)
+    lines.append(
+        f"best: {_named(best)}"
+        + (", the first" if best.first is None else _said(best.first, "the first", alpha, percent=percent))
     )
-    lines.append(verdict)
     if last is not best and last.best is not None:
-        lines.append(f"last: {_named(last)}" + _said(last.best, "the best", percent))
+        lines.append(f"last: {_named(last)}" + _said(last.best, "the best", alpha, percent=percent))
     return lines
 
 
-def _said(change: Change, other: str, percent: bool) -> str:
+def _said(change: Change, other: str, alpha: float, *, percent: bool) -> str:
     test = change.test
     if not test.wins and not test.losses:
         return f", the same as {other} for every query"
     way = f"{_signed(abs(test.difference), percent=percent).lstrip('+')} {'above' if test.difference > 0 else 'below'}"
-    alpha = _alpha(test)
     sure = f"p {p_value(test.p_value, alpha)}, {p_value(change.p_holm, alpha)} after Holm"
     if test.interval is not None:
         ends = " to ".join(_signed(end, percent=percent) for end in (test.interval.low, test.interval.high))
         sure = f"{100 * test.interval.confidence:g} % interval {ends}; {sure}"
     text = f", {'level with' if test.difference == 0 else way} {other} ({sure})"
-    return text if change.p_holm <= alpha else f"{text}: no difference shown"
+    if change.p_holm <= alpha:
+        return text
+    could = test.difference == 0 or _least_p(test) <= alpha
+    return f"{text}: no difference shown{'' if could else ', too little differs for the test to show one'}"
 
 
-def _alpha(test: PairedTest) -> float:
-    return 0.05 if test.interval is None else round(1 - test.interval.confidence, 12)
+def _least_p(test: PairedTest) -> float:
+    """The least p that so many clusters with a difference can give, or so many flips where they are a sample."""
+    return max(test.smallest_p, 0.0 if test.exact else 2 / (test.flips + 1))
+
+
+def _alpha(history: History) -> float:
+    return round(1 - history.rule.confidence, 12)
 
 
 def missing_lines(history: History) -> list[str]:
@@ -177,31 +185,57 @@ def missing_lines(history: History) -> list[str]:
 def _how_to_read(history: History) -> list[str]:
     if len(history.evaluated) == 1:
         return []
-    interval = next((step.interval for step in history.evaluated if step.interval is not None), None)
-    lines = [] if interval is None else [f"intervals: {describe_rule(history.rule, interval.clusters)}"]
     tests = [change.test for step in history.evaluated for change in (step.first, step.best) if change is not None]
     each = len(history.evaluated) - 1
     seeds = {test.seed for test in tests if test.seed is not None}
-    lines.append(
-        f"p: sign flips of whole {_clusters(history)}, in the table adjusted (Holm) for the {counted(each, 'test')} of "
-        "its column" + "".join(f"; flips drawn with seed {seed}" for seed in seeds)
-    )
+    alone = tests[0].clusters == history.best.n
+    flipped = "queries" if alone else f"whole {_clusters(history, 2)}"
+    lines = [
+        *_how_intervals_are_made(history),
+        f"p: sign flips of {flipped}, in the table adjusted (Holm) for the {counted(each, 'test')} of its column"
+        + "".join(f"; flips drawn with seed {seed}" for seed in seeds),
+    ]
+    alpha = _alpha(history)
+    least = min(1.0, each * min(map(_least_p, tests)))
     differ = max(test.clusters_with_difference for test in tests)
-    least = min(1.0, each * min(test.smallest_p for test in tests))
-    alpha = _alpha(tests[0])
-    if least > alpha:
+    if not differ and not any(test.discordance for test in tests):
+        lines.append("all runs are the same for every query")
+    elif least > alpha:
+        few = counted(differ, "query", "queries") if alone else f"{differ:,} {_clusters(history, differ)}"
+        why = (
+            f"no more than {few} differ{'s' if differ == 1 else ''} between two runs"
+            if any(test.exact for test in tests)
+            else f"{counted(each, 'test')} of {tests[0].flips:,} flips each"
+        )
         lines.append(
-            f"at most {differ} {_clusters(history)} differ between two runs: no p below {p_value(least, alpha)} after "
-            "Holm is possible, so these queries cannot show a difference"
+            f"{why}: no p below {p_value(least, alpha)} after Holm is possible, so a difference cannot be shown here"
         )
     lines.append("all this is about other queries of this kind, not about other training runs")
     return lines
 
 
-def _clusters(history: History) -> str:
-    if not history.rule.clustered and history.rule.ci != "none":
-        return "queries"
-    return "labels" if history.rule.cluster == "label" else f"values of {history.rule.cluster}"
+def _how_intervals_are_made(history: History) -> list[str]:
+    """The rule, and what stood in for it where it could not be followed."""
+    made = [(step, step.interval) for step in history.evaluated if step.interval is not None]
+    as_asked = next((interval for _, interval in made if not interval.reason), None)
+    lines = [] if as_asked is None else [f"intervals: {describe_rule(history.rule, as_asked.clusters)}"]
+    others: dict[str, list[Step]] = {}
+    for step, interval in made:
+        if interval.reason:
+            how = f"{100 * interval.confidence:g} % {interval.method}, every query on its own, as {interval.reason}"
+            others.setdefault(how, []).append(step)
+    for how, steps in others.items():
+        which = ", ".join(map(_named, steps)) if len(steps) < len(made) else "intervals"
+        lines.append(f"{which}: {how}")
+    changes = [change.test.interval for step in history.evaluated for change in (step.first, step.best) if change]
+    reasons = dict.fromkeys(interval.reason for interval in changes if interval is not None and interval.reason)
+    return lines + [f"intervals of changes: t over queries, as {reason}" for reason in reasons]
+
+
+def _clusters(history: History, count: int) -> str:
+    if history.rule.cluster == "label":
+        return "label" if count == 1 else "labels"
+    return f"{'value' if count == 1 else 'values'} of {history.rule.cluster}"
 
 
 def _named(step: Step) -> str:

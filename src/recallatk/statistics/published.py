@@ -117,6 +117,8 @@ class PublishedCheck:
             where the value is no share of queries.
         p_value: the exact two-sided binomial test of our hits against the printed value
             (`scipy.stats.binomtest(hits, n, value)`); hits that ties leave open are rounded.
+        p_nearest: the same against the nearest value that prints so, where that is larger: what the rounding hid is
+            no difference.
         smallest_n: the smallest numbers of queries that can give these digits; empty where none up to
             LARGEST_N_TRIED can.
         others: other numbers of queries of this run that may have been meant.
@@ -132,8 +134,14 @@ class PublishedCheck:
     reproduced: bool
     fitting_hits: tuple[int, int] | None
     p_value: float | None
+    p_nearest: float | None
     smallest_n: tuple[int, ...]
     others: tuple[OtherCount, ...]
+
+    @property
+    def _nearest(self) -> Fraction:
+        """Of the values that print so the one that is nearest to ours."""
+        return min(max(Fraction(self.hits or 0) / self.n, self.published.low), self.published.high)
 
     @property
     def verdict(self) -> str:
@@ -141,13 +149,21 @@ class PublishedCheck:
         printed = self.published.printed
         if self.reproduced:
             return f"reproduced: ours prints as {printed}"
-        if self.p_value is None:
+        if self.p_value is None or self.p_nearest is None:
             return f"not reproduced: ours does not print as {printed}"
         queries = counted(self.n, "query", "queries")
         cannot = "" if self.fitting_hits else f", and no count of hits among {self.n:,} prints so"
         if self.p_value >= ALPHA:
             return f"not the same, but within the noise of {queries} (p = {self.p_value:.3g}){cannot}"
+        if self._hidden_by_rounding:
+            near = f"against {_decimal(self._nearest)}, which prints so: p = {self.p_nearest:.3g}"
+            return f"not the same, but within the noise of {queries} and its rounding ({near}){cannot}"
         return f"different: more than the noise of {queries} explains (p = {self.p_value:.3g}){cannot}"
+
+    @property
+    def _hidden_by_rounding(self) -> bool:
+        """Whether ours differs from the printed value, and not from one that prints so."""
+        return self.p_value is not None and self.p_value < ALPHA <= (self.p_nearest or 0.0)
 
     def lines(self) -> list[str]:
         """The check as text, a line each, the verdict first."""
@@ -244,7 +260,7 @@ def check_published(
     """
     if hits is None:
         reproduced = published.prints(Fraction(value))
-        return PublishedCheck(published, metric, value, n, None, None, None, reproduced, None, None, (), ())
+        return PublishedCheck(published, metric, value, n, None, None, None, reproduced, None, None, None, (), ())
     from scipy.stats import binomtest
 
     ours = Fraction(hits)
@@ -254,6 +270,8 @@ def check_published(
         for what, count in (other_counts or {}).items()
         if count > 0
     ]
+    nearest = min(max(ours / n, published.low), published.high)
+    p_value, p_nearest = (float(binomtest(round(hits), n, float(one)).pvalue) for one in (published.value, nearest))
     return PublishedCheck(
         published=published,
         metric=metric,
@@ -264,7 +282,8 @@ def check_published(
         hits_max=round(hits) if hits_max is None else hits_max,
         reproduced=published.prints(ours / n),
         fitting_hits=(fitting[0], fitting[-1]) if fitting else None,
-        p_value=float(binomtest(round(hits), n, float(published.value)).pvalue),
+        p_value=p_value,
+        p_nearest=max(p_value, p_nearest),
         smallest_n=published.smallest_n(),
         others=tuple(others),
     )

@@ -12,6 +12,7 @@ from recallatk.run import RECORD, SavedSamples, describe_environment, load_repor
 from recallatk.statistics.published import PublishedCheck, check_published, parse_published
 from recallatk.types import ChoiceError, Encoder, RecallatkError, SampleSet
 from recallatk.verification.comparison import (
+    compare_counts,
     compare_encoders,
     compare_hashes,
     compare_record,
@@ -19,7 +20,7 @@ from recallatk.verification.comparison import (
     version_lines,
 )
 from recallatk.verification.outcome import Moved, Part, Verification
-from recallatk.verification.queries import compare_queries
+from recallatk.verification.queries import check_columns, compare_queries, compare_remaining
 from recallatk.verification.repeat import Repeated, kept_digests, repeat_run, size
 from recallatk.verification.rows import Side, match_sides
 from recallatk.wording import counted
@@ -57,6 +58,7 @@ def verify_run(
     """
     folder = _folder_of(folder)
     report, record = load_report(folder), read_record(folder)
+    check_columns(report)
     data = None if data is None else Path(data)
     again = repeat_run(
         report, folder, data=data, encoder=encoder, device=device, workers=workers, on_progress=on_progress
@@ -93,6 +95,8 @@ def verify_run(
         named = query is None or query.sets[0].ids is not None
         moved += compare_hashes(report, again.report, [*moved, *results], named=named)
         moved += [*compare_values(report, again.report), *results]
+        if not moved:
+            moved += [*compare_counts(report, again.report), *compare_remaining(report, again.report, query)]
     versions = version_lines(report.provenance.environment, describe_environment())
     causes: list[str] = []
     code = _code_lines(report, again)
@@ -205,7 +209,8 @@ def _code_lines(report: Report, again: Repeated) -> list[str]:
 
 
 def _unexplained(moved: list[Moved]) -> list[str]:
-    if any(found.part == "embeddings" for found in moved):
+    parts = {found.part for found in moved}
+    if "embeddings" in parts and "record" not in parts:  # else those that the run keeps were written over
         return [
             "none found in data, encoder or versions: the encoder may depend on its batch, on chance or on the machine "
             "(recallatk eval --check-encoder), or its code has changed"

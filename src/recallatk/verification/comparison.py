@@ -38,6 +38,9 @@ EXPLAINS: dict[str, frozenset[Part]] = {
     "res": frozenset({"images", "skipped", "queries"}),
     "ci": frozenset({"intervals", "images", "labels"}),
 }
+# Hashes whose beginning is in the signature.
+IN_SIGNATURE = ("img", "lab", "rel", "pre", "emb")
+COUNTED = ("num_queries", "num_gallery", "num_labels", "embedding_dim", "tied_queries", "near_tied_queries")
 MEANING = {
     "n": "the number of evaluated queries",
     "g": "the number of gallery items",
@@ -77,7 +80,11 @@ def compare_hashes(then: Report, now: Report, found: list[Moved], *, named: bool
 
 def compare_values(then: Report, now: Report) -> list[Moved]:
     """The metrics, with everything that stands beside them."""
-    found = []
+    found = [
+        Moved("values", f"{name}: not there then, {value.value:.6f} now")
+        for name, value in now.values_by_metric.items()
+        if name not in then.values_by_metric
+    ]
     for name, old in then.values_by_metric.items():
         new = now.values_by_metric.get(name)
         if new is None:
@@ -99,6 +106,14 @@ def compare_values(then: Report, now: Report) -> list[Moved]:
             lines = [f"{key}: {shown[0][key]} then, {shown[1][key]} now" for key in moved]
             found.append(Moved("values", f"{name}: the value is the same, what stands beside it is not", tuple(lines)))
     return found
+
+
+def compare_counts(then: Report, now: Report) -> list[Moved]:
+    """The counts beside the values, for runs that are alike otherwise."""
+    pairs = [(name, getattr(then, name), getattr(now, name)) for name in COUNTED]
+    old, new = (sorted(group.count for group in report.without_positive) for report in (then, now))
+    pairs.append(("queries without a positive, by reason", old, new))
+    return [Moved("values", f"{name}: {old} then, {new} now") for name, old, new in pairs if old != new]
 
 
 def _apart(old: float, new: float) -> str:
@@ -149,6 +164,15 @@ def compare_record(record: Mapping[str, Any], report: Report) -> list[Moved]:
     ):
         if given != own:
             found.append(Moved("record", f"{name} is {given}, but its signature gives {own}: the record was edited"))
+    counts = report.record()["counts"]
+    for name, count in record["counts"].items():
+        rest = counts.get(name, count)
+        if count != rest:
+            found.append(Moved("record", f"{name} is {count}, but the rest of it gives {rest}: the record was edited"))
+    for name in report.hashes.keys() & set(IN_SIGNATURE):
+        part = report.signature.parts.get(name, "na").rpartition("-")[2]
+        if part != "na" and not report.hashes[name].startswith(part):
+            found.append(Moved("record", f"the hash {name} is not the one of its signature: the record was edited"))
     return found
 
 

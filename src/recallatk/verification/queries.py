@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from recallatk.report import Report
+from recallatk.types import RecallatkError
 from recallatk.verification.outcome import Moved
 from recallatk.verification.rows import Side
 from recallatk.wording import counted
@@ -33,6 +34,58 @@ def compare_queries(then: Report, now: Report, side: Side | None) -> list[Moved]
     if not any(found):
         found += others  # a metric moves with the counts, which say more
     return [moved for moved in found if moved is not None]
+
+
+def compare_remaining(then: Report, now: Report, side: Side | None) -> list[Moved]:
+    """The columns that `compare_queries` leaves aside, for runs that are alike otherwise."""
+    names, rows = _common_rows(then, now, side)
+    found = []
+    tied = np.asarray(now.queries["positives_tied"])[rows[1]] > 1
+    # Numbers of rows are no names: they move where the rows come in another order.
+    numbers = ("id", "best_positive") if side is None or any(kept.ids is None for kept in then.samples.values()) else ()
+    for column in now.queries:
+        if column in numbers:
+            continue
+        if column not in then.queries:
+            found.append(Moved("queries", f"{column}: queries.parquet has no such column"))
+            continue
+        old, new = (
+            [_plain(report.queries[column][row]) for row in own] for report, own in zip((then, now), rows, strict=True)
+        )
+        # Which of several that are level is named depends on the order of the gallery.
+        free = tied if column == "best_positive" else np.zeros_like(tied)
+        lines = [
+            f"{name}: {was} then, {is_} now"
+            for name, was, is_, any_of in zip(names, old, new, free.tolist(), strict=True)
+            if was != is_ and not any_of
+        ]
+        if lines:
+            found.append(
+                Moved("queries", f"{column}: other for {counted(len(lines), 'query', 'queries')}", tuple(lines))
+            )
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A value as text or a number, the same whether it was read or worked out; None where there is none."""
+    if isinstance(value, str) or value is None:
+        return value
+    if isinstance(value, (list, tuple, frozenset)):
+        return ", ".join(sorted(value))
+    return None if value != value else value.item()
+
+
+def check_columns(report: Report) -> None:
+    """Refuse a run whose queries lack what every run has.
+
+    Raises:
+        RecallatkError: a column is missing.
+    """
+    missing = [
+        name for name in ("id", "label", "has_positive", "negatives_ahead", *COUNTS) if name not in report.queries
+    ]
+    if missing:
+        raise RecallatkError(f"queries.parquet has no column {missing[0]!r}; the run is damaged, repeat it")
 
 
 def _common_rows(then: Report, now: Report, side: Side | None) -> tuple[list[str], tuple[list[int], list[int]]]:
