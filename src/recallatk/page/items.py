@@ -1,0 +1,96 @@
+"""The items of a page: each image and each label once, by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from recallatk.page.options import PageSource, Place
+from recallatk.page.pictures import Thumbnail, make_thumbnails, shrink
+from recallatk.types import Label, each_label
+
+NO_PICTURE = -1
+
+
+class Items:
+    """Images by side and id, labels by name, pictures by the number of their item."""
+
+    def __init__(self, source: PageSource) -> None:
+        self.images = source.images
+        self.ids: list[str] = []
+        self.labels: list[str] = []
+        self.labels_of: list[list[int]] = []
+        self.thumbnails: dict[int, Thumbnail] = {}
+        self._read: dict[tuple[str, str], Thumbnail] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._codes: dict[str, int] = {}
+        self._sides: list[str] = []
+        self._alone = source.alone
+        self._contents = _contents(source)
+
+    def query(self, name: str, label: Label | None) -> int:
+        """The number of a query."""
+        return self._number("query", name, label)
+
+    def gallery(self, name: str, label: Label | None) -> int:
+        """The number of a gallery item; for leave-one-out it is that of the query."""
+        return self._number("query" if self._alone else "gallery", name, label)
+
+    def code(self, label: str) -> int:
+        """The number of a label."""
+        found = self._codes.setdefault(label, len(self.labels))
+        if found == len(self.labels):
+            self.labels.append(label)
+        return found
+
+    def adopt(self, other: Items) -> None:
+        """Take the pictures of another collection of the same run, so that none is read again."""
+        for key, number in other._numbers.items():
+            if number in other.thumbnails:
+                self._read[key] = other.thumbnails[number]
+        self._read |= {key: one for key, one in other._read.items() if key not in self._read}
+
+    def make_pictures(self, numbers: Sequence[int]) -> None:
+        """Read the pictures of these items."""
+        for number in numbers:
+            key = (self._sides[number], self.ids[number])
+            if key in self._read:
+                self.thumbnails[number] = self._read[key]
+        wanted = [number for number in dict.fromkeys(numbers) if number not in self.thumbnails]
+        places: list[Place | None] = []
+        for number in wanted:
+            side = self.images.query if self._sides[number] == "query" else self.images.gallery
+            places.append(side.get(self.ids[number]))
+        contents = [self._contents.get((self._sides[number], self.ids[number])) for number in wanted]
+        self.thumbnails |= dict(zip(wanted, make_thumbnails(places, contents, self.images), strict=True))
+
+    def shrink_pictures(self, size: int) -> None:
+        """Make every picture smaller."""
+        self.thumbnails = {number: shrink(thumbnail, size) for number, thumbnail in self.thumbnails.items()}
+
+    def keep_pictures(self, numbers: set[int]) -> None:
+        """Drop the pictures of all other items."""
+        self.thumbnails = {number: one for number, one in self.thumbnails.items() if number in numbers}
+
+    def columns(self) -> dict[str, Any]:
+        """What the page needs of every item but its picture."""
+        labels = [codes[0] if len(codes) == 1 else codes for codes in self.labels_of]
+        return {"labels": self.labels, "items": {"id": self.ids, "label": labels}}
+
+    def _number(self, side: str, name: str, label: Label | None) -> int:
+        found = self._numbers.setdefault((side, name), len(self.ids))
+        if found == len(self.ids):
+            self.ids.append(name)
+            self._sides.append(side)
+            self.labels_of.append([self.code(one) for one in each_label(label or "") if one])
+        return found
+
+
+def _contents(source: PageSource) -> dict[tuple[str, str], str]:
+    """The hash of each image when it was evaluated, by side and id."""
+    found = {}
+    for role, samples in source.report.samples.items():
+        side = "gallery" if role == "gallery" else "query"
+        if samples.content is not None:
+            found |= {(side, name): one for name, one in zip(samples.row_ids, samples.content, strict=True) if one}
+    return found
