@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from recallatk.comparison import Comparison
+from recallatk.comparison.verdict import verdict
 from recallatk.extras import import_extra
 from recallatk.history import History
 from recallatk.page.curves import rank_counts, recall_over_k
@@ -150,7 +151,7 @@ def compare_page(
     names = [system.name for system in comparison.systems]
     fixed: dict[str, Any] = {
         "title": " against ".join(names),
-        "verdict": comparison.text().split("\n[", 1)[0].splitlines(),
+        "verdict": verdict(comparison),
         "metric": comparison.metric,
         "systems": [
             {

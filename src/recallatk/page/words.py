@@ -119,28 +119,27 @@ def noticed(report: Report) -> list[Fact]:
                 "within 0.000001 of each other",
             )
         )
-    copies = _copies(report)
-    facts += [("warning" if "both" not in text else "plain", text) for text in copies]
+    facts += _copies(report)
     return facts + [("plain", note) for note in report.provenance.notes]
 
 
-def _copies(report: Report) -> list[str]:
+def _copies(report: Report) -> list[Fact]:
     """Identical images, from the hashes of their bytes."""
     samples = report.samples
     known = {role: side.content for role, side in samples.items() if side.content is not None}
     if not known:
-        return ["duplicates: not looked for; this run knows no bytes of images"] if samples else []
+        return [("plain", "duplicates: not looked for; this run knows no bytes of images")] if samples else []
     if "query" in known and "gallery" in known:
         shared = set(filter(None, known["query"])) & set(filter(None, known["gallery"]))
         queries = sum(one in shared for one in known["query"])
         if queries:
-            return [f"leak: {counted(queries, 'query is', 'queries are')} in the gallery too, byte for byte"]
-        return ["duplicates: no image is on both sides"]
-    ((_, contents),) = list(known.items())[:1]
-    distinct = len(set(contents))
-    if distinct < len(contents):
-        return [f"duplicates: {len(contents) - distinct:,} of {len(contents):,} images are copies of another, byte for byte"]
-    return [f"duplicates: none; all {len(contents):,} images are different"]
+            return [("warning", f"leak: {counted(queries, 'query is', 'queries are')} in the gallery too, byte for byte")]
+        return [("plain", "duplicates: no image is on both sides")]
+    contents = next(iter(known.values()))
+    copies = len(contents) - len(set(contents))
+    if copies:
+        return [("warning", f"duplicates: {copies:,} of {len(contents):,} images are copies of another, byte for byte")]
+    return [("plain", f"duplicates: none; all {len(contents):,} images are different")]
 
 
 def recipe(report: Report) -> dict[str, list[tuple[str, str]]]:

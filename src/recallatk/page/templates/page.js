@@ -231,7 +231,7 @@ function picture(item, kind, what) {
   const box = make("div", { class: `picture ${kind}` });
   const note = data.notes && data.notes[item];
   if (item in pictures) {
-    const image = make("img", { src: address(item), alt: `${what} ${data.items.id[item]}`, loading: "lazy", decoding: "async" });
+    const image = make("img", { src: address(item), alt: `${what} ${data.items.id[item]}` });
     image.addEventListener("error", () => image.replaceWith(make("span", { class: "none" }, "picture missing: its file is not beside the page")));
     box.append(image);
     if (note) box.title = note;
