@@ -40,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "report": {"statistics", "signature"},
     "exports": {"report"},
     "evaluation": {"relevance", "ranking", "metrics", "statistics", "signature", "report"},
-    "neighbours": {"ranking"},
+    "neighbours": {"relevance", "ranking"},
     "comparison": {"statistics", "signature", "report"},
     "history": {"statistics", "report", "comparison"},
     "gates": {"statistics", "report", "comparison"},
