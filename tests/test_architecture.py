@@ -71,7 +71,15 @@ ARROWS: dict[str, set[str]] = {
         "run",
     },
     "inspection": {"images", "datasets", "relevance"},
-    "page": {"images", "report", "neighbours", "comparison", "history"},
+    "page": {  # metrics and statistics: recall at every K has the interval that the report has at its own
+        "images",
+        "metrics",
+        "statistics",
+        "report",
+        "neighbours",
+        "comparison",
+        "history",
+    },
     "cli": set(),  # all but the ENTRANCES: filled in below
     "__main__": {"cli"},
     "registry": set(),

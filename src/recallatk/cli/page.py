@@ -70,7 +70,9 @@ def page_of_each(
     def make(name: str, report: Any, encoded: Any) -> None:
         from recallatk.page import Images, PageSource, run_page
 
-        images = Images(missing="this run is of embeddings, not of images.") if dataset is None else images_of(dataset, exif)
+        images = (
+            Images(missing="this run is of embeddings, not of images.") if dataset is None else images_of(dataset, exif)
+        )
         source = PageSource(
             report,
             report.provenance.encoder or name,
@@ -78,7 +80,9 @@ def page_of_each(
             gallery=None if encoded is None else encoded.gallery,
             qrels=None if encoded is None else encoded.qrels,
             images=images,
-            missing="" if encoded is not None else "Scores have no embeddings, so the page has no neighbours and no map.",
+            missing=""
+            if encoded is not None
+            else "Scores have no embeddings, so the page has no neighbours and no map.",
         )
         write(run_page(source, content.options()), files[name], overwrite=output.overwrite, quiet=output.quiet)
 
@@ -149,7 +153,13 @@ def write(page: Page, file: Path, *, overwrite: bool, quiet: bool = False) -> No
 
 
 def write_compare_page(
-    found: Any, reports: Mapping[str, Any], folders: Mapping[str, Path], file: Path, content: PageContent, *, overwrite: bool
+    found: Any,
+    reports: Mapping[str, Any],
+    folders: Mapping[str, Path],
+    file: Path,
+    content: PageContent,
+    *,
+    overwrite: bool,
 ) -> None:
     """The page of a comparison of saved runs."""
     from recallatk.page import compare_page

@@ -91,7 +91,9 @@ def explore(
                 sources, rows, lists, order, shown=shown, listed=listed, options=options, plane=plane
             )
     if shown < asked:
-        notes.append(f"{counted(shown, 'query has', 'queries have')} pictures, not {asked:,}: more do not fit (--max-size)")
+        notes.append(
+            f"{counted(shown, 'query has', 'queries have')} pictures, not {asked:,}: more do not fit (--max-size)"
+        )
     if size < SIZES[0]:
         notes.append(f"pictures are {size} pixels wide, not {SIZES[0]}, to fit (--max-size)")
     files = {number: one.data for number, one in items.thumbnails.items() if one.data}

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 MOST_WORK = 2e11
 """Products for which neighbours are looked up; beyond that the plots and confusions rest on a sample of the queries."""
-DEEPEST = 101
-"""How far a list goes to find the first wrong neighbour."""
 MOST_CONFUSIONS = 2000
 
 
@@ -44,14 +42,6 @@ class Lists:
     sample: npt.NDArray[np.bool_]
     whole: bool
 
-    @property
-    def best_wrong(self) -> npt.NDArray[np.float64]:
-        """The similarity of the nearest gallery item that is no positive; NaN where the list has none."""
-        wrong = (self.found.rows >= 0) & ~self.found.positive
-        first = wrong.argmax(axis=1)[:, None]
-        values = np.take_along_axis(np.asarray(self.found.similarity, np.float64), first, axis=1)[:, 0]
-        return np.where(wrong.any(axis=1), values, np.nan)
-
 
 def find_lists(source: PageSource, chosen: Rows, options: PageOptions) -> Lists | None:
     """The neighbours of the chosen queries, and of all queries or a sample of them; None without embeddings."""
@@ -62,9 +52,9 @@ def find_lists(source: PageSource, chosen: Rows, options: PageOptions) -> Lists 
     affordable = max(int(MOST_WORK / max(len(gallery) * gallery.embeddings.shape[1], 1)), 100)
     sample = sample_queries(report, affordable, options.seed)
     rows = np.union1d(sample, chosen)
-    most = int(np.asarray(report.queries["n_positives"])[rows].max(initial=0))
-    depth = min(len(gallery), max(options.neighbours, min(most + 1, DEEPEST)))
-    found = nearest(source.query, source.gallery, depth, protocol=report.protocol, qrels=source.qrels, rows=rows)
+    found = nearest(
+        source.query, source.gallery, options.neighbours, protocol=report.protocol, qrels=source.qrels, rows=rows
+    )
     return Lists(rows, found, gallery, np.isin(rows, sample), len(sample) == report.num_queries)
 
 
@@ -105,7 +95,7 @@ def system_columns(
     }
     if lists is not None:
         place = {row: number for number, row in enumerate(lists.rows.tolist())}
-        wrong = lists.best_wrong
+        wrong = lists.found.best_negative_similarity
         columns["wrong"] = _numbers(
             np.array([wrong[place[row]] if row in place else np.nan for row in rows.tolist()]), 6
         )
@@ -140,13 +130,12 @@ def find_confusions(report: Report, lists: Lists) -> list[tuple[str, str, int, s
     """
     values = value_of(report, smallest_k(report))
     labels: list[Label] = list(report.queries["label"])
-    wrong = (lists.found.rows >= 0) & ~lists.found.positive
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], str] = {}
     for place, row in enumerate(lists.rows.tolist()):
-        if not lists.sample[place] or not values[row] < 1 or not wrong[place].any():
+        item = int(lists.found.best_negative[place])
+        if not lists.sample[place] or not values[row] < 1 or item < 0:
             continue
-        item = int(lists.found.rows[place, wrong[place].argmax()])
         pair = (label_text(labels[row]), label_text(lists.gallery.labels[item]))
         counts[pair] += 1
         name = report.queries["id"][row]

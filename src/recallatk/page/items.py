@@ -88,7 +88,7 @@ class Items:
 
 def _contents(source: PageSource) -> dict[tuple[str, str], str]:
     """The hash of each image when it was evaluated, by side and id."""
-    found = {}
+    found: dict[tuple[str, str], str] = {}
     for role, samples in source.report.samples.items():
         side = "gallery" if role == "gallery" else "query"
         if samples.content is not None:

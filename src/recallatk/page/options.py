@@ -94,7 +94,9 @@ class PageSource:
 
     def __post_init__(self) -> None:
         if self.query is not None and tuple(self.query.row_ids) != tuple(self.report.queries["id"]):
-            raise RecallatkError(f"{self.name}: the embeddings are not those of the queries of this run; repeat the run")
+            raise RecallatkError(
+                f"{self.name}: the embeddings are not those of the queries of this run; repeat the run"
+            )
 
     @property
     def alone(self) -> bool:

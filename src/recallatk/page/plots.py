@@ -69,7 +69,12 @@ def draw_recall(curves: Mapping[str, Sequence[Point]], ks: Sequence[int]) -> Plo
             known = [point for point in points if point.low is not None]
             if known:
                 axes.fill_between(
-                    [p.k for p in known], [p.low for p in known], [p.high for p in known], color=colour, alpha=0.18, lw=0
+                    [p.k for p in known],
+                    [p.low for p in known],
+                    [p.high for p in known],
+                    color=colour,
+                    alpha=0.18,
+                    lw=0,
                 )
             at = [point for point in points if point.k in ks]
             axes.plot(
@@ -176,7 +181,13 @@ def draw_history(steps: Sequence[str], lines: Sequence[Line], failed: Sequence[i
         if failed:
             bottom = axes.get_xaxis_transform()
             axes.plot(
-                failed, [0.03] * len(failed), "x", color=COLOURS["miss"], transform=bottom, label="failed", clip_on=False
+                failed,
+                [0.03] * len(failed),
+                "x",
+                color=COLOURS["miss"],
+                transform=bottom,
+                label="failed",
+                clip_on=False,
             )
         shown = places[:: max(1, len(places) // 12)]
         texts = [_literal(steps[place])[-16:] for place in shown]
@@ -184,9 +195,7 @@ def draw_history(steps: Sequence[str], lines: Sequence[Line], failed: Sequence[i
         axes.set_xticks(shown, texts, rotation=turned, ha="right" if turned else "center")
         axes.set_xlabel("step")
         axes.legend(loc="best")
-    said = "; ".join(
-        f"{line.name} from {_first(line.values):.3f} to {_first(line.values[::-1]):.3f}" for line in lines
-    )
+    said = "; ".join(f"{line.name} from {_first(line.values):.3f} to {_first(line.values[::-1]):.3f}" for line in lines)
     return _plot("history", "Values over the steps", f"{said}. The bands are intervals over other queries.", figure)
 
 

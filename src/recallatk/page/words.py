@@ -25,7 +25,9 @@ def headline(report: Report) -> list[dict[str, str]]:
     """Each metric with its interval and chance, for the top of the page."""
     found = []
     for name, value in report.values_by_metric.items():
-        found.append({"name": name, "value": f"{value.value:.4f}", "beside": _interval(value), "chance": _chance(value)})
+        found.append(
+            {"name": name, "value": f"{value.value:.4f}", "beside": _interval(value), "chance": _chance(value)}
+        )
     return found
 
 
@@ -63,14 +65,17 @@ def in_short(
         f"in {far:,} the first {10 * k} hold no positive."
     )
     failing = [one for one in labels if one["low"] is not None and one["low"] < 1]
-    if failing and len(labels) > 1:
+    evaluated_labels = sum(one["low"] is not None for one in labels)
+    if failing and evaluated_labels > 1:
         worst = ", ".join(f"{one['label']} ({one['low']:.2f} of {one['n']:,})" for one in failing[:3])
         misses = sorted((round(one["n"] * (1 - one["low"])) for one in failing), reverse=True)
-        said.append(f"Misses are in {len(failing):,} of {counted(len(labels), 'label')}; the lowest recall: {worst}.")
+        said.append(
+            f"Misses are in {len(failing):,} of {counted(evaluated_labels, 'label')}; the lowest recall: {worst}."
+        )
         if len(failing) > 3 and sum(misses[:3]) * 2 > sum(misses):
             said.append(f"Three labels hold {sum(misses[:3]):,} of the misses.")
     if confusions:
-        pairs = ", ".join(f"{b} for {a} ({count:,} times)" for a, b, count, _ in confusions[:3])
+        pairs = ", ".join(f"{b} for {a} ({counted(count, 'time')})" for a, b, count, _ in confusions[:3])
         said.append(f"Retrieved instead, most often: {pairs}.")
     return said
 
@@ -82,7 +87,10 @@ def left_out(report: Report) -> list[Fact]:
     for group in report.without_positive:
         label = f", label {group.label}" if group.label else ""
         facts.append(
-            ("plain", f"{counted(group.count, 'query', 'queries')} {how}: {group.reason} (such as {group.example}{label})")
+            (
+                "plain",
+                f"{counted(group.count, 'query', 'queries')} {how}: {group.reason} (such as {group.example}{label})",
+            )
         )
     skipped = report.provenance.skipped
     if skipped:
@@ -100,8 +108,8 @@ def noticed(report: Report) -> list[Fact]:
         facts.append(
             (
                 "plain",
-                f"ties: for {counted(report.tied_queries, 'query', 'queries')} the order of equal similarities can move "
-                f"a metric; here {_TIE_RULES[report.protocol.ties]}",
+                f"ties: for {counted(report.tied_queries, 'query', 'queries')} the order of equal similarities can "
+                f"move a metric; here {_TIE_RULES[report.protocol.ties]}",
             )
         )
         facts += [
@@ -133,7 +141,9 @@ def _copies(report: Report) -> list[Fact]:
         shared = set(filter(None, known["query"])) & set(filter(None, known["gallery"]))
         queries = sum(one in shared for one in known["query"])
         if queries:
-            return [("warning", f"leak: {counted(queries, 'query is', 'queries are')} in the gallery too, byte for byte")]
+            return [
+                ("warning", f"leak: {counted(queries, 'query is', 'queries are')} in the gallery too, byte for byte")
+            ]
         return [("plain", "duplicates: no image is on both sides")]
     contents = next(iter(known.values()))
     copies = len(contents) - len(set(contents))
