@@ -119,7 +119,8 @@ def _order_of_comparison(
 
 def _test_words(comparison: Comparison, contrast: Contrast) -> str:
     test = contrast.test
-    wins = f"{contrast.name} is right where {comparison.baseline.name} is wrong on {test.wins:,}, the other way on {test.losses:,}"
+    queries = counted(len(comparison.ids), "query", "queries")
+    wins = f"of {queries} {contrast.name} is better on {test.wins:,} and {comparison.baseline.name} on {test.losses:,}"
     return f"{wins}; difference {test.difference:+.4f}, p = {contrast.p_holm:.3g} (paired, two-sided)"
 
 

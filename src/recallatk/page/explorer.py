@@ -57,103 +57,96 @@ def explore(
         room: bytes that data and pictures may take together.
         plane: the map, if there is one.
     """
-    shown = min(options.num_queries, len(order))
-    listed = len(rows[0])
-    notes: list[str] = []
-    while True:
-        data, items, wanted = _gather(sources, rows, lists, order, shown=0, listed=listed, options=options, plane=plane)
-        if len(as_json(data)) <= room * SHARE_OF_LIST or listed <= shown:
-            break
+    draft = _Draft(sources, rows, lists, order, options, plane)
+    asked = min(options.num_queries, len(order))
+    listed = _fit_list(draft, asked, room)
+    data, items, shown, size = _fit_pictures(draft, asked, listed, room)
+    made = items.thumbnails.values()
+    missing = sum(not one.data for one in made)
+    changed = sum(bool(one.data and one.note) for one in made)
+    notes = {
+        f"the page lists {listed:,} of {len(rows[0]):,} queries: more do not fit (--max-size)": listed < len(rows[0]),
+        f"{counted(shown, 'query has', 'queries have')} neighbours and pictures, not {asked:,}: more do not fit "
+        "(--max-size)": shown < asked,
+        f"pictures are at most {size} pixels wide, not {SIZES[0]}, to fit (--max-size)": size < SIZES[0],
+        f"{counted(missing, 'picture is', 'pictures are')} missing; the page says why beside each": missing,
+        f"{counted(changed, 'picture has', 'pictures have')} changed since the run": changed,
+    }
+    data["notes"] = {str(number): one.note for number, one in items.thumbnails.items() if one.note}
+    files = {number: one.data for number, one in items.thumbnails.items() if one.data}
+    return Explored(data, files, tuple(note for note, true in notes.items() if true))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Draft:
+    """What `gather` is asked again and again, with fewer queries each time."""
+
+    sources: Sequence[PageSource]
+    rows: Sequence[Rows]
+    lists: Sequence[Lists | None]
+    order: Sequence[int]
+    options: PageOptions
+    plane: Map | None
+
+    @property
+    def has_pictures(self) -> bool:
+        return self.options.pictures != "none" and not self.sources[0].images.missing
+
+    def gather(self, shown: int, listed: int, items: Items | None = None) -> tuple[dict[str, Any], Items, list[int]]:
+        """The data, the names in it, and the items that want a picture; pictures that were read are not read again."""
+        items = Items(self.sources[0], read_before=items)
+        kept = np.sort(np.array(self.order[:listed], np.int64))
+        chosen = np.array(self.order[:shown], np.int64)
+        queries = query_columns(self.sources[0], items, self.rows[0][kept])
+        systems = [
+            system_columns(source, items, own[kept], found, own[chosen], self.options.neighbours)
+            for source, own, found in zip(self.sources, self.rows, self.lists, strict=True)
+        ]
+        data: dict[str, Any] = {"queries": queries, "systems": systems}
+        if self.plane is not None:
+            data["map"] = _map_columns(self.sources[0], items, self.plane)
+        places = np.searchsorted(kept, chosen)
+        data["chosen"] = np.sort(places).tolist()
+        data |= items.columns()
+        wanted = []
+        for place in places.tolist():
+            wanted.append(queries["item"][place])
+            for system in systems:
+                if system["lists"] is not None:
+                    start, end = system["lists"]["start"][place : place + 2]
+                    wanted += system["lists"]["item"][start:end]
+                if system["best"][place] >= 0:
+                    wanted.append(system["best"][place])
+        return data, items, list(dict.fromkeys(wanted))
+
+
+def _fit_list(draft: _Draft, shown: int, room: int) -> int:
+    """How many queries the page can list, beside pictures of some of them."""
+    listed = len(draft.rows[0])
+    while listed > shown and len(as_json(draft.gather(0, listed)[0])) > room * SHARE_OF_LIST:
         listed = max(int(listed * 0.7), shown)
-    if listed < len(rows[0]):
-        notes.append(f"the page lists {listed:,} of {len(rows[0]):,} queries: more do not fit (--max-size)")
-    asked = shown
-    size = SIZES[0]
+    return listed
+
+
+def _fit_pictures(draft: _Draft, shown: int, listed: int, room: int) -> tuple[dict[str, Any], Items, int, int]:
+    """Data and pictures: smaller pictures first, then fewer queries that have some, until they fit."""
+    size, items = SIZES[0], None
     while True:
-        data, items, wanted = _gather(
-            sources, rows, lists, order, shown=shown, listed=listed, options=options, plane=plane, items=items
-        )
+        data, items, wanted = draft.gather(shown, listed, items)
         spare = room - len(as_json(data))
-        if options.pictures == "none" or sources[0].images.missing:
-            break
-        items.make_pictures(wanted)
-        items.keep_pictures(set(wanted))
-        while (over := _size(items, options)) > spare and size > SIZES[-1]:
+        if draft.has_pictures:
+            items.make_pictures(wanted)
+        while (taken := _size(items, draft.options)) > spare and taken and size > SIZES[-1]:
             size = SIZES[SIZES.index(size) + 1]
             items.shrink_pictures(size)
-        if over <= spare or not shown:
-            break
-        shown = int(shown * min(0.9, max(spare, 0) / over))
-    if options.pictures == "none" or sources[0].images.missing:
-        while shown and len(as_json(data)) > room:
-            shown = int(shown * 0.8)
-            data, items, wanted = _gather(
-                sources, rows, lists, order, shown=shown, listed=listed, options=options, plane=plane
-            )
-    if shown < asked:
-        notes.append(
-            f"{counted(shown, 'query has', 'queries have')} pictures, not {asked:,}: more do not fit (--max-size)"
-        )
-    if size < SIZES[0]:
-        notes.append(f"pictures are {size} pixels wide, not {SIZES[0]}, to fit (--max-size)")
-    files = {number: one.data for number, one in items.thumbnails.items() if one.data}
-    missing = sum(not one.data for one in items.thumbnails.values())
-    changed = sum(bool(one.data and one.note) for one in items.thumbnails.values())
-    if missing:
-        notes.append(f"{counted(missing, 'picture is', 'pictures are')} missing; the page says why beside each")
-    if changed:
-        notes.append(f"{counted(changed, 'picture has', 'pictures have')} changed since the run")
-    data["notes"] = {str(number): one.note for number, one in items.thumbnails.items() if one.note}
-    data["shown"] = shown
-    return Explored(data, files, tuple(notes))
+        if taken <= spare or not shown:
+            return data, items, shown, size
+        shown = int(shown * min(0.9, max(spare, 0) / taken)) if taken else int(shown * 0.8)
 
 
 def _size(items: Items, options: PageOptions) -> int:
     total = sum(len(one.data) for one in items.thumbnails.values())
     return total * 4 // 3 + 40 * len(items.thumbnails) if options.pictures == "embed" else total
-
-
-def _gather(
-    sources: Sequence[PageSource],
-    rows: Sequence[Rows],
-    lists: Sequence[Lists | None],
-    order: Sequence[int],
-    *,
-    shown: int,
-    listed: int,
-    options: PageOptions,
-    plane: Map | None,
-    items: Items | None = None,
-) -> tuple[dict[str, Any], Items, list[int]]:
-    """The data, the names in it, and the items that want a picture."""
-    before = items
-    items = Items(sources[0])
-    if before is not None:
-        items.adopt(before)
-    kept = np.sort(np.array(list(order[:listed]), np.int64))
-    chosen = np.array(list(order[:shown]), np.int64)
-    queries = query_columns(sources[0], items, rows[0][kept])
-    systems = [
-        system_columns(source, items, own[kept], found, own[chosen], options.neighbours)
-        for source, own, found in zip(sources, rows, lists, strict=True)
-    ]
-    data: dict[str, Any] = {"queries": queries, "systems": systems, **items.columns()}
-    position = {place: number for number, place in enumerate(kept.tolist())}
-    wanted = []
-    for place in order[:shown]:
-        number = position[place]
-        wanted.append(queries["item"][number])
-        for system in systems:
-            if system["lists"] is not None:
-                start, end = system["lists"]["start"][number : number + 2]
-                wanted += system["lists"]["item"][start:end]
-            if system["best"][number] >= 0:
-                wanted.append(system["best"][number])
-    if plane is not None:
-        data["map"] = _map_columns(sources[0], items, plane)
-        data |= items.columns()
-    data["chosen"] = sorted(position[place] for place in order[:shown])
-    return data, items, list(dict.fromkeys(wanted))
 
 
 def _map_columns(source: PageSource, items: Items, plane: Map) -> dict[str, Any]:

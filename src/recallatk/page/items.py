@@ -15,13 +15,13 @@ NO_PICTURE = -1
 class Items:
     """Images by side and id, labels by name, pictures by the number of their item."""
 
-    def __init__(self, source: PageSource) -> None:
+    def __init__(self, source: PageSource, *, read_before: Items | None = None) -> None:
         self.images = source.images
         self.ids: list[str] = []
         self.labels: list[str] = []
         self.labels_of: list[list[int]] = []
         self.thumbnails: dict[int, Thumbnail] = {}
-        self._read: dict[tuple[str, str], Thumbnail] = {}
+        self._read: dict[tuple[str, str], Thumbnail] = {} if read_before is None else read_before._read
         self._numbers: dict[tuple[str, str], int] = {}
         self._codes: dict[str, int] = {}
         self._sides: list[str] = []
@@ -43,34 +43,22 @@ class Items:
             self.labels.append(label)
         return found
 
-    def adopt(self, other: Items) -> None:
-        """Take the pictures of another collection of the same run, so that none is read again."""
-        for key, number in other._numbers.items():
-            if number in other.thumbnails:
-                self._read[key] = other.thumbnails[number]
-        self._read |= {key: one for key, one in other._read.items() if key not in self._read}
-
     def make_pictures(self, numbers: Sequence[int]) -> None:
-        """Read the pictures of these items."""
-        for number in numbers:
-            key = (self._sides[number], self.ids[number])
-            if key in self._read:
-                self.thumbnails[number] = self._read[key]
-        wanted = [number for number in dict.fromkeys(numbers) if number not in self.thumbnails]
-        places: list[Place | None] = []
-        for number in wanted:
-            side = self.images.query if self._sides[number] == "query" else self.images.gallery
-            places.append(side.get(self.ids[number]))
-        contents = [self._contents.get((self._sides[number], self.ids[number])) for number in wanted]
-        self.thumbnails |= dict(zip(wanted, make_thumbnails(places, contents, self.images), strict=True))
+        """The pictures of these items, and of no others; one that was read before is not read again."""
+        keys = {number: (self._sides[number], self.ids[number]) for number in numbers}
+        new = [(number, key) for number, key in keys.items() if key not in self._read]
+        places: list[Place | None] = [
+            (self.images.query if side == "query" else self.images.gallery).get(name) for _, (side, name) in new
+        ]
+        contents = [self._contents.get(key) for _, key in new]
+        made = make_thumbnails(places, contents, self.images)
+        self._read |= {key: one for (_, key), one in zip(new, made, strict=True)}
+        self.thumbnails = {number: self._read[key] for number, key in keys.items()}
 
     def shrink_pictures(self, size: int) -> None:
         """Make every picture smaller."""
         self.thumbnails = {number: shrink(thumbnail, size) for number, thumbnail in self.thumbnails.items()}
-
-    def keep_pictures(self, numbers: set[int]) -> None:
-        """Drop the pictures of all other items."""
-        self.thumbnails = {number: one for number, one in self.thumbnails.items() if number in numbers}
+        self._read |= {(self._sides[number], self.ids[number]): one for number, one in self.thumbnails.items()}
 
     def columns(self) -> dict[str, Any]:
         """What the page needs of every item but its picture."""

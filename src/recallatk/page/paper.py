@@ -143,9 +143,11 @@ def finish(
 
 
 def bounded(page: Page, options: PageOptions) -> Page:
+    """The page, with a note where it is larger than it may be."""
     if page.size <= options.max_size:
         return page
-    note = f"the page has {size_text(page.size)}, more than {size_text(options.max_size)}: labels and plots alone take that"
+    sizes = f"{size_text(page.size)}, more than {size_text(options.max_size)}"
+    note = f"the page has {sizes}: labels and plots alone take that"
     return dataclasses.replace(page, notes=(*page.notes, note))
 
 
