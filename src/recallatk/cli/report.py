@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from recallatk.cli.flags import NO_PAGE, OUTPUT_GROUP, PageContent
+from recallatk.cli.flags import FOLDERS_GROUP, NO_PAGE, OUTPUT_GROUP, PageContent
 from recallatk.cli.page import check_page_file, source_of_run, write
 
 
@@ -16,7 +16,7 @@ def report(
     /,
     *,
     output: Path,
-    data: Path | None = None,
+    data: Annotated[Path | None, Parameter(group=FOLDERS_GROUP)] = None,
     overwrite: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
     quiet: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
     page: PageContent = NO_PAGE,
