@@ -85,7 +85,6 @@ app.command(compare)
 app.command(history)
 app.command(gate_command)
 app.command(plan)
-app.command(report_command)
 
 
 @app.command(name="eval")
@@ -144,6 +143,9 @@ def eval_(
         jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
     runs = _evaluate(jobs, protocol, metric, {**engine, "intervals": intervals}, started, several=several)
     deliver(runs, output, folders, several=several, conditions=conditions, make_page=make_page)
+
+
+app.command(report_command)
 
 
 @app.command
