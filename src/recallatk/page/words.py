@@ -61,7 +61,7 @@ def in_short(
     near = int(np.count_nonzero(found & (ahead + 1 <= 2 * k)))
     far = int(np.count_nonzero(~found | (ahead + 1 > 10 * k)))
     said.append(
-        f"{near:,} of them are near misses (a positive within the first {2 * k}); "
+        f"Near misses, with a positive within the first {2 * k}: {near:,}; "
         f"in {far:,} the first {10 * k} hold no positive."
     )
     failing = [one for one in labels if one["low"] is not None and one["low"] < 1]
