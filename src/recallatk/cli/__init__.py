@@ -43,6 +43,7 @@ from recallatk.cli.history import history
 from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming, with_qrels
 from recallatk.cli.plan import plan
 from recallatk.cli.printing import fail, make_console, print_table, tell, tell_notes
+from recallatk.cli.report import report as report_command
 from recallatk.cli.score import LABELLED, read_qrels, score
 from recallatk.cli.verify import verify
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
@@ -80,6 +81,7 @@ app.command(compare)
 app.command(history)
 app.command(gate_command)
 app.command(plan)
+app.command(report_command)
 
 
 @app.command(name="eval")
