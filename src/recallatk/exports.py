@@ -67,12 +67,18 @@ def as_markdown(reports: Mapping[str, Report], *, percent: bool = False) -> str:
         percent: values in 0..100 instead of 0..1.
     """
     table = make_table(*_rows(reports, percent=percent), "pipe", escape_markdown)
-    return "\n".join([table, "", *(f"- {escape_markdown(line)}" for line in _notes(reports))])
+    # A signature in backticks can be copied as it is; it has none of its own.
+    notes = (
+        f"- {escape_markdown(line)}" + (f"`{recipe}`, {run}" if recipe else "") for line, recipe, run in _notes(reports)
+    )
+    return "\n".join([table, "", *notes])
 
 
 def as_latex(reports: Mapping[str, Report], *, percent: bool = False) -> str:
     """The same table for LaTeX (a `tabular`), with the notes as comments above it."""
-    comments = "\n".join(f"% {one_line(line)}" for line in _notes(reports))
+    comments = "\n".join(
+        f"% {one_line(line)}" + (f"{recipe}, {run}" if recipe else "") for line, recipe, run in _notes(reports)
+    )
     return f"{comments}\n{make_table(*_rows(reports, percent=percent), 'latex_raw', escape_latex)}"
 
 
@@ -235,17 +241,17 @@ def _value(report: Report, name: str, *, percent: bool) -> str:
     return f"{text} [{scale * value.interval.low:.{digits}f}, {scale * value.interval.high:.{digits}f}]"
 
 
-def _notes(reports: Mapping[str, Report]) -> list[str]:
-    lines = []
+def _notes(reports: Mapping[str, Report]) -> Iterator[tuple[str, str, str]]:
+    """Lines for below a table, and what follows them: a signature and a run id, or nothing."""
     if len({report.signature.protocol_id for report in reports.values()}) > 1:
-        lines.append("the protocol ids differ: these numbers are not of one protocol and data; `recallatk compare`")
+        yield "the protocol ids differ: these numbers are not of one protocol and data", "", ""
     for title, report in reports.items():
         first = next(iter(report.values_by_metric.values()))
         if first.interval is not None:
-            lines.append(f"{title}: {describe_rule(report.intervals, first.interval.clusters)}")
-        lines += [f"{title}: {warning}" for warning in report.warnings]
-        lines.append(f"{title}: {report.signature}, run id {report.signature.run_id}")
-    return lines
+            yield f"{title}: {describe_rule(report.intervals, first.interval.clusters)}", "", ""
+        for warning in report.warnings:
+            yield f"{title}: {warning}", "", ""
+        yield f"{title}: ", str(report.signature), f"run id {report.signature.run_id}"
 
 
 Export = Callable[[Mapping[str, Report], bool], str]
