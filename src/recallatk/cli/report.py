@@ -102,7 +102,8 @@ def _trec(form: str, folder: Path, title: str, found: Any, *, length: int, qrels
             tell(["queries without a positive are misses here; qrels do not hold them, so trec_eval leaves them out"])
         return trec_qrels(query, gallery, protocol=protocol, qrels=judged)
     encoded = _embeddings(folder, alone=gallery is None)
-    lists = nearest(encoded.query, encoded.gallery, length, protocol=protocol, qrels=judged)
+    most = len(encoded.gallery or encoded.query)
+    lists = nearest(encoded.query, encoded.gallery, min(length, most), protocol=protocol, qrels=judged)
     tied = int((lists.tied & (lists.rows >= 0)).any(axis=1).sum())
     if tied:
         tell([f"{counted(tied, 'list has', 'lists have')} ties in it; negatives come first there (ties=pessimistic)"])
