@@ -44,7 +44,7 @@ ARROWS: dict[str, set[str]] = {
     "neighbours": {"relevance", "ranking"},
     "exports": {"relevance", "statistics", "markup", "report", "neighbours"},
     "comparison": {"statistics", "signature", "markup", "report"},
-    "history": {"statistics", "report", "comparison"},
+    "history": {"statistics", "markup", "report", "comparison"},
     "gates": {"statistics", "report", "comparison"},
     "planning": {"statistics", "report", "comparison"},
     "run": {

@@ -20,6 +20,7 @@ from recallatk import (
     EvalProtocol,
     Qrels,
     RecallatkError,
+    compare,
     evaluate_embeddings,
     load_qrels,
     load_ranked_lists,
@@ -27,6 +28,7 @@ from recallatk import (
     nearest,
     save_run,
     score_lists,
+    track,
 )
 from recallatk.exports import FORMATS, as_csv, as_latex, as_markdown, as_mteb, cut_ties, trec_ids, trec_qrels, trec_run
 from recallatk.report import Provenance
@@ -234,6 +236,17 @@ def test_a_notebook_shows_a_report_as_a_table_without_markup_from_outside():
     assert "<script" not in shown
     assert "\u202e" not in shown
     assert "color" not in shown
+
+
+def test_a_notebook_shows_comparisons_and_histories():
+    rows = random_set()
+    reports = {name: evaluate_embeddings(dataclasses.replace(rows, embeddings=rows.embeddings[:, :d]))
+               for d, name in enumerate(HOSTILE[:3], 2)}  # fmt: skip
+    for found in (compare(reports), track(reports)):
+        shown = found._repr_html_()
+        assert "&lt;script&gt;" in shown
+        assert "<script" not in shown
+        assert all(f"{report['recall@1']:.4f}" in shown for report in reports.values())
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from recallatk.comparison.verdict import p_value, signed, test_lines, verdict
 from recallatk.markup import escape_latex as _latex
 from recallatk.markup import escape_markdown as _markdown
-from recallatk.markup import make_table
+from recallatk.markup import html_table, make_table
 from recallatk.statistics import describe_rule
 from recallatk.types import each_label
 from recallatk.wording import counted, one_line
@@ -83,6 +83,13 @@ def as_latex(comparison: Comparison) -> str:
     comments = "\n".join(f"% {one_line(line)}" for line in lines)
     table = make_table([*heads[:-1], "difference", "interval", "p"], rows, "latex_raw", _latex)
     return f"{comments}\n{table}"
+
+
+def as_html(comparison: Comparison) -> str:
+    """For a notebook: the table of the systems, the verdict above it."""
+    first, *others = verdict(comparison)
+    notes = [*others, *_forced(comparison), *_rule(comparison), *comparison.notes, CAVEAT]
+    return html_table(first, *_systems(comparison), notes)
 
 
 def as_csv(comparison: Comparison) -> str:
