@@ -338,7 +338,10 @@ def test_what_is_gone_is_said_on_the_page_of_a_saved_run(data):  # noqa: F811
 @pytest.mark.parametrize(
     ("argv", "code", "said"),
     [
-        (("report", "run", "-o", "page.pdf"), 2, "the page is an .html file"),
+        (("eval", "data", *MEAN, "--report", "page.pdf"), 2, "the page is an .html file"),
+        (("report", "run", "-o", "page.pdf"), 2, ".html"),
+        (("report", "run", "run", "-o", "page.html"), 2, "a page is of one run"),
+        (("report", "run", "--only-wrong"), 2, "--only-wrong is about the page"),
         (("report", "run", "-o", "nowhere/page.html"), 3, "there is no folder nowhere"),
         (("report", "no-run", "-o", "page.html"), 3, "no-run"),
         (("report", "run", "-o", "page.html", "--max-size", "much"), 2, "--max-size 'much' is not a size"),

@@ -213,14 +213,13 @@ def _look(
         negative.add_tile(tile, start)
     rows, found, ties = lists.rows, lists.similarity, lists.ties()
     there = rows >= 0
-    keys = owners * len(gallery) + positives
     asked = np.arange(n)[:, None] * len(gallery) + rows
     return {
         "rows": rows,
         "similarity": np.where(there, found, np.nan) * gallery.unit,
         "ranks": np.where(there, _ranks(found), 0),
         "ties": np.where(there, ties, 0),
-        "positive": np.isin(asked, keys) & there,
+        "positive": _among(asked, owners * len(gallery) + positives) & there,
         "best_positive": best.row,
         "best_positive_similarity": np.where(best.row >= 0, best.similarity, np.nan) * gallery.unit,
         "negatives_ahead": ahead,
@@ -231,6 +230,14 @@ def _look(
         "n_positives": np.diff(judged.positive_starts),
         "n_candidates": len(gallery) - np.diff(judged.ignored_starts),
     }
+
+
+def _among(values: Counts, rising: Counts) -> Flags:
+    """Which values are among those of a rising column."""
+    if not len(rising):
+        return np.zeros(values.shape, np.bool_)
+    there: Flags = rising[np.minimum(np.searchsorted(rising, values), len(rising) - 1)] == values
+    return there
 
 
 def _put_out(tile: Numbers, owners: Counts, columns: Counts) -> None:

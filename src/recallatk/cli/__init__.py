@@ -145,9 +145,6 @@ def eval_(
     deliver(runs, output, folders, several=several, conditions=conditions, make_page=make_page)
 
 
-app.command(report_command)
-
-
 @app.command
 def embed(
     data: Path | None = None,
@@ -289,6 +286,9 @@ def datasets() -> None:
     from recallatk.datasets import LAYOUTS
 
     print_table(("layout", "what it is"), [(name, layout.summary) for name, layout in LAYOUTS.items()])
+
+
+app.command(report_command)  # behind eval: of an unknown command's neighbours only the first eight are named
 
 
 def main(argv: Sequence[str] | None = None) -> None:

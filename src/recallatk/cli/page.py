@@ -33,7 +33,9 @@ def check_page_file(file: Path | None, content: PageContent, *, overwrite: bool)
     if file is None:
         if content != NO_PAGE:
             given = next(one.name for one in dataclasses.fields(content) if getattr(content, one.name) != one.default)
-            raise ChoiceError(f"--{given.replace('_', '-')} is about the page; name its file with --report FILE")
+            raise ChoiceError(
+                f"--{given.replace('_', '-')} is about the page; name its file (--report FILE, or --output FILE of recallatk report)"
+            )
         return
     from recallatk.page import check_page
 
@@ -150,6 +152,21 @@ def write(page: Page, file: Path, *, overwrite: bool, quiet: bool = False) -> No
     from recallatk.page import write_page
 
     tell(write_page(page, file, overwrite=overwrite), quiet=quiet)
+
+
+def write_run_page(
+    run: Path, file: Path, content: PageContent, *, data: Path | None, overwrite: bool, name: str | None
+) -> None:
+    """The page of a saved run."""
+    check_page_file(file, content, overwrite=overwrite)
+    from recallatk.page import run_page
+    from recallatk.run import RECORD, load_report
+
+    folder = run.parent if run.name == RECORD else run
+    report = load_report(folder)
+    title = name or folder.resolve().name
+    source = source_of_run(title, report, folder, data=data, pictures=content.pictures != "none")
+    write(run_page(source, content.options()), file, overwrite=overwrite)
 
 
 def write_compare_page(
