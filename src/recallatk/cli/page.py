@@ -34,7 +34,8 @@ def check_page_file(file: Path | None, content: PageContent, *, overwrite: bool)
         if content != NO_PAGE:
             given = next(one.name for one in dataclasses.fields(content) if getattr(content, one.name) != one.default)
             raise ChoiceError(
-                f"--{given.replace('_', '-')} is about the page; name its file (--report FILE, or --output FILE of recallatk report)"
+                f"--{given.replace('_', '-')} is about the page; name its file "
+                "(--report FILE, or --output FILE of recallatk report)"
             )
         return
     from recallatk.page import check_page
