@@ -20,7 +20,7 @@ from recallatk.comparison.pairing import (
     pair_at,
 )
 from recallatk.comparison.pairing import is_hit as _is_hit
-from recallatk.comparison.rendering import as_csv, as_latex, as_markdown, as_text
+from recallatk.comparison.rendering import as_csv, as_html, as_latex, as_markdown, as_text
 from recallatk.report import Report
 from recallatk.statistics import (
     Clusters,
@@ -172,6 +172,10 @@ class Comparison:
 
     def __str__(self) -> str:
         return self.text()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return as_html(self)
 
     def text(self, *, everything: bool = False) -> str:
         """For people: the verdict, then sections in square brackets.

@@ -110,6 +110,12 @@ class History:
         """The run with the highest value, the first of them."""
         return max(self.evaluated, key=lambda step: step.value or 0.0)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from recallatk.history.tables import as_html
+
+        return as_html(self)
+
     def text(self, *, percent: bool = False) -> str:
         """What `recallatk history` prints."""
         from recallatk.history.tables import as_text

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from recallatk.arrow import from_arrow
 from recallatk.report import Report, report_from_record
 from recallatk.run.encoded import EncodedDataset, save_encoded
 from recallatk.run.environment import describe_environment
@@ -72,7 +73,6 @@ def save_run(
     Raises:
         RecallatkError: as for `check_run_folder`, or the disk refuses.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     folder = Path(folder)
@@ -84,7 +84,7 @@ def save_run(
         _empty(folder)
         if embeddings is not None:
             save_encoded(embeddings, folder / "embeddings.npy")
-        table = pa.table({name: _arrow(values) for name, values in report.queries.items()})
+        table = report.to_arrow()
         with (folder / QUERIES).open("wb") as stream:  # Arrow would take some names for addresses
             pq.write_table(table, stream)
         if samples:
@@ -159,7 +159,7 @@ def load_report(folder: str | os.PathLike[str]) -> Report:
             table = pq.read_table(stream)
     except (OSError, pa.ArrowException) as error:
         raise RecallatkError(f"{folder / QUERIES}: cannot be read as Parquet: {_reason(error)}") from error
-    queries = {name: _column(table.column(name)) for name in table.column_names}
+    queries = from_arrow(table)
     try:
         report = report_from_record(record, queries, SavedSamples(folder / SAMPLES))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -243,20 +243,3 @@ def read_protocol(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _reason(error: Exception) -> str:
     return " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
-
-
-def _column(column: Any) -> Any:
-    """A column as `Report.queries` has it."""
-    if str(column.type) in ("int64", "double", "bool"):
-        return column.to_numpy()
-    return tuple(tuple(value) if isinstance(value, list) else value for value in column.to_pylist())
-
-
-def _arrow(values: Any) -> Any:
-    import pyarrow as pa
-
-    if isinstance(values, np.ndarray):
-        return pa.array(values, from_pandas=True)  # NaN, the value of an excluded query, becomes null
-    if any(isinstance(value, tuple) for value in values):
-        return pa.array([[value] if isinstance(value, str) else list(value) for value in values], pa.list_(pa.string()))
-    return pa.array(list(values), pa.string())
