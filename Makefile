@@ -10,7 +10,7 @@ STAMP := $(VENV)/.setup-done
 PEERS_STAMP := $(VENV)/.peers-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-integrations test-encoders check bench clean
+.PHONY: help setup demo test test-integrations test-encoders test-page check bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ test-integrations: $(PEERS_STAMP) ## Install the peers (torch and others) and ru
 test-encoders: $(STAMP) ## Install timm, open_clip, transformers and torchvision and run the tests of their encoders
 	$(PIP) -e '.[dev,timm,open-clip,hf,torchvision]'
 	$(BIN)/python -m pytest -m integration tests/test_torch_encoders.py
+
+test-page: $(STAMP) ## Run the tests of the HTML page in a browser (Debian's chromium)
+	$(PIP) -e '.[dev,browser]'
+	$(BIN)/python -m pytest -m integration tests/test_page_browser.py
 
 check: setup ## Check style, format and types
 	$(BIN)/ruff check .

@@ -12,6 +12,8 @@ import unicodedata
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.stats import permutation_test
 from statsmodels.api import OLS
@@ -225,6 +227,41 @@ def test_a_sample_that_is_too_small_is_said_to_show_nothing():
     assert said[2] == "a sample of 9 flips can give no p below 0.2: raise resamples (--resamples)"
 
 
+def test_an_interval_that_takes_queries_as_independent_is_said_to():
+    labels = ["one"] * 300
+    text = compare({"a": run_of([1] * 200 + [0] * 100, labels), "b": run_of([1] * 225 + [0] * 75, labels)}).text()
+    assert text.splitlines()[3] == (
+        "the interval leaves 0 out, but it takes queries as independent; the verdict goes by the test"
+    )
+    assert "design effect of the difference" not in text
+    assert "minimum detectable difference: none, these queries are too few or too alike" in text
+
+
+def test_why_interval_and_test_disagree_is_said():
+    labels = [f"label {row % 12}" for row in range(24)]
+    base, better = run_of([0] * 24, labels), run_of([1] * 8 + [0] * 16, labels)
+    assert compare({"a": base, "b": better}).contrasts[0].test.p_value == 2**-7
+    # With seven runs Holm makes 0.0078 of 2 / 2^8 no longer enough.
+    runs = {"a": base} | {f"run {row}": run_of([1] * 8 + [0] * 16, labels) for row in range(7)}
+    said = compare(runs).text().splitlines()
+    assert (
+        "the interval leaves 0 out, but it is not adjusted for the number of runs; the verdict goes by the test" in said
+    )
+    one_label = [*["big"] * 12, *(f"label {row}" for row in range(12))]
+    uneven = compare({"a": run_of([0] * 24, one_label), "b": run_of([1] * 16 + [0] * 8, one_label)})
+    assert uneven.contrasts[0].test.p_value > 0.05
+    assert "labels are few or unequal in size; the verdict goes by the test" in uneven.text()
+
+
+def test_mcnemar_of_no_query_is_none():
+    same = np.ones((8, 2))
+    labels, ids = [f"label {row % 2}" for row in range(8)], [f"q{row}" for row in range(8)]
+    one_point = evaluate_embeddings(EmbeddingSet(same, labels, ids=ids), protocol=FEW)
+    text = compare({"a": one_point, "b": one_point}).text()
+    assert "McNemar: none, as ties can move every query" in text
+    assert "- warning of a and b: for 8 of 8 queries every negative is as near as the best positive" in text
+
+
 def test_a_graded_metric_has_no_mcnemar():
     comparison = compare({"a": embedded(1, metrics=["mrr"]), "b": embedded(2, 0.4, metrics=["mrr"])}, metric="mrr")
     assert comparison.contrasts[0].test.mcnemar is None
@@ -428,6 +465,37 @@ def test_runs_without_ids_are_paired_by_row_only_when_forced():
     assert compare({"a": early[1], "b": early[1]}).ids[0] == "q00"
 
 
+@pytest.mark.parametrize("average", ["micro", "macro"])
+def test_rows_of_another_run_are_refused(tmp_path, average):
+    for name, seed in (("a", 1), ("b", 2)):
+        save_run(embedded(seed, average=average, ks=(1,)), tmp_path / name)
+    (tmp_path / "b/queries.parquet").write_bytes((tmp_path / "a/queries.parquet").read_bytes())
+    a, b = (load_report(tmp_path / name) for name in "ab")
+    with pytest.raises(RecallatkError, match=r"^b: recall@1 is 0\.\d+ in its rows and 0\.\d+ in its record"):
+        compare({"a": a, "b": b})
+    fewer = dict(a.queries) | {"recall@1": np.where(np.arange(48) == 3, np.nan, a.queries["recall@1"])}
+    with pytest.raises(RecallatkError, match=r"^b: 47 queries with recall@1 in its rows, 48 in its record"):
+        compare({"a": a, "b": dataclasses.replace(a, queries=fewer)})
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "words"),
+    [
+        ("id", [None] * 48, "an id is no text"),
+        ("id", list(range(48)), "an id is no text"),
+        ("recall@1", ["1"] * 48, "the column recall@1 holds other than numbers"),
+        ("negatives_ahead", [None] * 48, "the column negatives_ahead holds other than whole numbers"),
+    ],
+)
+def test_rows_that_are_damaged_are_one_line(tmp_path, column, values, words):
+    save_run(embedded(1), tmp_path / "run")
+    table = pq.read_table(tmp_path / "run/queries.parquet")
+    damaged = table.set_column(table.column_names.index(column), column, pa.array(values))
+    pq.write_table(damaged, tmp_path / "run/queries.parquet")
+    with pytest.raises(RecallatkError, match=words):
+        load_report(tmp_path / "run")
+
+
 def test_a_run_without_a_column_says_so():
     report = embedded(1)
     less = dataclasses.replace(
@@ -627,11 +695,12 @@ def test_what_is_tested_may_stand_before_the_runs(runs, flags):
     assert "recall@5 +0.2522" in before.out.splitlines()[1]
 
 
-def test_what_is_not_given_of_the_intervals_is_as_in_the_first_run(tmp_path):
+@pytest.mark.parametrize("method", ["wilson", "none"])
+def test_what_is_not_given_of_the_intervals_is_as_in_the_first_run(tmp_path, method):
     labels = [f"label {row}" for row in range(8)]
     query = SampleSet(labels, ids=list("abcdefgh"), groups={"place": list("wwxxyyzz")})
     gallery = SampleSet([*labels, "z"], ids=list("ABCDEFGHZ"))
-    for name, way, rule in (("a", 2.0, IntervalRule("wilson", "place", 0.8)), ("b", 0.5, IntervalRule())):
+    for name, way, rule in (("a", 2.0, IntervalRule(method, "place", 0.8)), ("b", 0.5, IntervalRule())):
         scores = np.hstack([np.eye(8), np.full((8, 1), way)])
         scores[0, -1] = 0.5
         save_run(evaluate_scores(scores, query, gallery, protocol=FEW, intervals=rule), tmp_path / name)

@@ -148,6 +148,25 @@ def test_where_clusters_tell_nothing_it_is_wilson_and_says_why(values, labels, r
     assert interval(values, list(labels), "cluster-bootstrap").reason == reason
 
 
+def test_with_several_labels_the_mean_over_labels_is_a_weighted_one_of_sets():
+    labels = [("a",), ("a", "b"), ("b",), ("a", "b"), ("b",), ("c",), ("a",), ("c",)]
+    values = np.array([1, 1, 0, 0, 0, 1, 0, 1.0])
+    own = {one: [row for row, several in enumerate(labels) if one in several] for one in "abc"}
+    weights = np.array([sum(1 / len(own[one]) for one in several) for several in labels])
+    mean = np.mean([values[rows].mean() for rows in own.values()])
+    sets = sorted(set(labels))
+    spread = sum(
+        sum(weights[row] * (values[row] - mean) for row in range(8) if labels[row] == one) ** 2 for one in sets
+    )
+    found = interval(values, labels, average="macro")
+    assert found.clusters == len(sets)
+    assert found.standard_error == pytest.approx((spread * len(sets) / (len(sets) - 1)) ** 0.5 / 3)
+    assert (found.low + found.high) / 2 == pytest.approx(mean) or found.cut
+    assert interval([1, 0, 0], [("a", "b"), ("b", "c"), ("c",)], average="macro").reason == ""  # wilson's is of queries
+    same = interval([1, 0, 1, 0, 1, 0], [("a", "b")] * 2 + [("c",)] * 2 + [("d",)] * 2)
+    assert same.reason == "every set of labels has the same value"
+
+
 def test_values_that_are_no_hits_get_the_t_over_queries_or_nothing():
     found = interval([0.2, 0.5, 0.9], list("abc"), hits=False)
     assert (found.method, found.reason) == ("cluster-t", "no two queries have the same label")
@@ -171,8 +190,10 @@ def test_hits_that_ties_make_no_whole_number_are_rounded_outward():
 def test_few_labels_with_a_miss_are_named():
     values, labels = np.ones(60), [f"{i % 20}" for i in range(60)]
     values[[3, 23]] = 0
-    assert interval(values, labels).caveat == "only 1 of 20 labels with a miss; compare wilson"
-    assert interval(1 - values, labels).caveat == "only 1 of 20 labels with a hit; compare wilson"
+    miss, hit = (f"only 1 of 20 labels with a {what}, so it may be too narrow" for what in ("miss", "hit"))
+    assert interval(values, labels).caveat == f"{miss}: evaluate with --ci wilson too"
+    assert interval(1 - values, labels).caveat == f"{hit}: evaluate with --ci wilson too"
+    assert interval(values, labels, average="macro").caveat == miss  # wilson is for the mean over queries
     values[[1, 2, 4, 5]] = 0
     assert interval(values, labels).caveat == ""
 

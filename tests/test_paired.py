@@ -165,6 +165,39 @@ def test_ties_leave_mcnemar_and_stay_in_the_flips():
     assert (moved.mcnemar.n, moved.mcnemar.wins) == (2, 1)
 
 
+def test_so_few_clusters_detect_nothing():
+    labels = np.arange(300) % 5
+    first, second = np.zeros(300), np.tile([1.0, 0, 0, 0], 75)
+    few = paired_test(first, second, cluster_queries([str(label) for label in labels]))
+    assert few.smallest_p == 0.0625
+    assert few.minimum_detectable_effect is None  # whatever the difference, p cannot reach 0.05
+    one = paired_test(first, second, cluster_queries(["one"] * 300))
+    assert (one.minimum_detectable_effect, one.design_effect) == (None, None)
+    lenient = IntervalRule(confidence=0.1)
+    assert paired_test(first, second, alone(300), rule=lenient).minimum_detectable_effect is None
+
+
+def test_what_a_mean_over_labels_detects_goes_by_labels():
+    rng = np.random.default_rng(3)
+    names = [str(label) for label in range(30) for _ in range(20)]
+    lean = np.repeat(rng.uniform(0.2, 0.9, 30), 20)  # labels are won and lost together
+    first, second = 1.0 * (rng.random(600) > lean), 1.0 * (rng.random(600) < lean)
+    micro, macro = (
+        paired_test(first, second, cluster_queries(names, average=average)).minimum_detectable_effect
+        for average in ("micro", "macro")
+    )
+    assert macro == pytest.approx(micro, rel=0.1)  # labels of one size: the two means are one
+    assert macro > 1.3 * paired_test(first, second, alone(600)).minimum_detectable_effect
+
+
+def test_a_query_with_several_labels_is_flipped_as_one():
+    labels = [tuple("abcdef"), *((one,) for one in "abcdef" * 5)]
+    first, second = np.zeros(31), np.eye(31)[0]
+    found = paired_test(first, second, cluster_queries(labels, average="macro"))
+    assert (found.wins, found.clusters_with_difference, found.p_value) == (1, 1, 1.0)
+    assert found.difference == pytest.approx(1 / 6)  # of each of six labels one query of six is won
+
+
 def test_an_interval_of_one_share_is_none_of_a_difference():
     with pytest.raises(RecallatkError, match="ci=wilson is for one share, not for a difference"):
         paired_test(np.zeros(2), np.ones(2), alone(2), rule=IntervalRule("wilson"))

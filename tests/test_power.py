@@ -73,6 +73,20 @@ def test_the_two_questions_answer_each_other(discordance, n, design_effect):
         assert again == pytest.approx(n, rel=1e-4, abs=1)
 
 
+def test_a_strict_level_has_a_number_too():
+    # scipy's noncentral t has none for the tail on the other side here
+    found = detectable_difference(1565, discordance=0.003446, alpha=1e-6, freedom=182)
+    assert paired_power(found, 1565, discordance=0.003446, alpha=1e-6, freedom=182) == pytest.approx(0.8)
+
+
+def test_a_variance_from_few_clusters_takes_a_larger_difference():
+    of_all = detectable_difference(400, discordance=0.2, design_effect=4.0)
+    assert detectable_difference(400, discordance=0.2, design_effect=4.0, freedom=99) == of_all
+    few = detectable_difference(400, discordance=0.2, design_effect=4.0, freedom=7)
+    # as (t(0.975, df) + t(0.8, df)) standard errors, roughly
+    assert few / of_all == pytest.approx(3.261 / 2.830, abs=0.02)
+
+
 @pytest.mark.parametrize(
     ("difference", "choices", "message"),
     [

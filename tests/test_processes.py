@@ -155,6 +155,15 @@ def not_finite(rank, world, name):
     one.compute()
 
 
+def rows_were_taken_away(rank, world, name):
+    """Others would wait for them, or take what lay in memory for them."""
+    one = metric()
+    one.update(torch.eye(3), ["a", "a", "a"], ids=[f"{rank} {i}" for i in range(3)])
+    if rank:
+        one.embeddings[0] = one.embeddings[0][:1]
+    one.compute()
+
+
 def gpu_without_gpu(rank, world, name):
     one = metric(collect_device="gpu")
     fill(one, round_robin, rank, world)
@@ -228,6 +237,7 @@ WRONG = {
     no_rows: r"there are no rows",
     no_positive: r"none of the \d queries has a positive in the gallery",
     not_finite: r"is not finite",
+    rows_were_taken_away: r"holds 1 row of embeddings and labels for 3",
     gpu_without_gpu: r"no GPU; use collect_device='cpu'",
     one_does_not_come: r"process 0 of \d lost the others: .*timeout=2 s \(.*\b[12]\b.*monitoredBarrier",
 }

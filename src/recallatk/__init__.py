@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from recallatk.gates import Condition, check_gate
     from recallatk.history import History, track
     from recallatk.inspection import Finding, Inspection, inspect_dataset
+    from recallatk.neighbours import Neighbours, nearest
     from recallatk.planning import Plan, plan
     from recallatk.report import Report
     from recallatk.run import (
@@ -56,6 +57,7 @@ __all__ = [
     "Inspection",
     "IntervalRule",
     "Moved",
+    "Neighbours",
     "Plan",
     "Qrels",
     "RankedLists",
@@ -81,6 +83,7 @@ __all__ = [
     "load_ranked_lists",
     "load_report",
     "load_runs",
+    "nearest",
     "plan",
     "recall_at_k",
     "save_embeddings",
@@ -100,6 +103,7 @@ _HOMES = {
     "gates": ("Condition", "check_gate"),
     "history": ("History", "track"),
     "inspection": ("Finding", "Inspection", "inspect_dataset"),
+    "neighbours": ("Neighbours", "nearest"),
     "planning": ("Plan", "plan"),
     "report": ("Report",),
     "run": (

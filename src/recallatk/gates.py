@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from recallatk.comparison import Pairing, pair
+from recallatk.comparison.differences import check_rows
 from recallatk.comparison.verdict import p_value
 from recallatk.report import Report, Value
 from recallatk.statistics import Interval, PairedTest, paired_test
@@ -96,6 +97,7 @@ def check_gate(
         raise ChoiceError("there is nothing to check; give a least value (--min recall@1=0.80) or --max-drop BASE=0.01")
     if significant_only and not max_drop:
         raise ChoiceError("--significant-only is about drops; give --max-drop BASE=0.01 with it")
+    check_rows("the run", report)
     floors = [_at_least(report, name, limit) for name, limit in minimum.items()]
     drops = [
         _drop(report, name, base, limit, metric, significant_only=significant_only, intervals=intervals)

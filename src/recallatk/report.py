@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy.typing as npt
 
+from recallatk import arrow
+from recallatk.markup import html_table
 from recallatk.signature import Signature
 from recallatk.statistics import Interval, describe_rule
 from recallatk.types import EvalProtocol, IntervalRule, RecallatkError, SampleSet, Skipped
-from recallatk.wording import one_line
+from recallatk.wording import counted, one_line
 
 SCHEMA = "recallatk.record/1"
 SKIPPED_SHOWN = 20
@@ -165,6 +167,31 @@ class Report(Mapping[str, float]):
     def __str__(self) -> str:
         return self.text()
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the values with interval and chance, what was left out, and the recipe."""
+        rows = []
+        for name, value in self.values_by_metric.items():
+            ends = "" if value.interval is None else f"{value.interval.low:.4f} to {value.interval.high:.4f}"
+            rows.append([name, f"{value.value:.6f}", ends, "" if value.chance is None else f"{value.chance:.6f}"])
+        excluded = [f"{group.reason}: {counted(group.count, 'query', 'queries')}" for group in self.without_positive]
+        notes = [*excluded, *(f"warning: {warning}" for warning in self.warnings), str(self.signature)]
+        title = (
+            f"{counted(self.num_evaluated, 'query', 'queries')} of {self.num_queries:,}, gallery {self.num_gallery:,}"
+        )
+        return html_table(title, ["metric", "value", "interval", "chance"], rows, notes)
+
+    def to_arrow(self) -> Any:
+        """A pyarrow.Table, one row a query: `queries`, where an excluded query's values are null."""
+        return arrow.to_arrow(self.queries)
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas.DataFrame, if pandas is installed."""
+        return arrow.to_pandas(self.queries)
+
+    def to_polars(self) -> Any:
+        """The same as a polars.DataFrame, if polars is installed."""
+        return arrow.to_polars(self.queries)
+
     def text(self, *, percent: bool = False) -> str:
         """The printed report: the well-known template, then sections as they apply.
 
@@ -213,7 +240,8 @@ class Report(Mapping[str, float]):
         known = {name: value.interval for name, value in self.values_by_metric.items() if value.interval is not None}
         if not known:
             return []
-        lines = [describe_rule(self.intervals, next(iter(known.values())).clusters)]
+        several = self.protocol.relevance == "labels"
+        lines = [describe_rule(self.intervals, next(iter(known.values())).clusters, several=several)]
         for name, interval in known.items():
             low, high = (_number(end, percent=percent) for end in (interval.low, interval.high))
             lines.append(f"{name}: {low} to {high}" + _in_brackets(interval))
@@ -222,9 +250,9 @@ class Report(Mapping[str, float]):
     def _without_positive_lines(self) -> list[str]:
         if not self.without_positive:
             return []
-        counted = "excluded" if self.protocol.no_positive == "exclude" else "counted as a miss"
+        how = "excluded" if self.protocol.no_positive == "exclude" else "counted as a miss"
         total = sum(group.count for group in self.without_positive)
-        lines = [f"evaluated: {self.num_evaluated}", f"{counted} (no positive): {total}"]
+        lines = [f"evaluated: {self.num_evaluated}", f"{how} (no positive): {total}"]
         for group in self.without_positive:
             label = f", label {group.label!r}" if group.label else ""
             lines.append(one_line(f"{group.reason}: {group.count} (e.g. {group.example}{label})"))

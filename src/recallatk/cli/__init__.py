@@ -22,16 +22,19 @@ from recallatk.cli.flags import (
     NO_GATE,
     NO_INTERVALS,
     NO_OUTPUT,
+    NO_PAGE,
     NO_PROTOCOL,
     NO_RANKING,
     NO_READING,
     OUTPUT_GROUP,
+    PAGE_GROUP,
     Embeddings,
     Encoding,
     Gate,
     Intervals,
     Many,
     Output,
+    PageContent,
     Protocol,
     Ranking,
     Reading,
@@ -41,8 +44,10 @@ from recallatk.cli.gate import gate as gate_command
 from recallatk.cli.gate import read_gate
 from recallatk.cli.history import history
 from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming, with_qrels
+from recallatk.cli.page import check_page_file, page_of_each
 from recallatk.cli.plan import plan
 from recallatk.cli.printing import fail, make_console, print_table, tell, tell_notes
+from recallatk.cli.report import report as report_command
 from recallatk.cli.score import LABELLED, read_qrels, score
 from recallatk.cli.verify import verify
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
@@ -98,6 +103,8 @@ def eval_(
     ranking: Ranking = NO_RANKING,
     gate: Gate = NO_GATE,
     output: Output = NO_OUTPUT,
+    report: Annotated[Path | None, Parameter(group=PAGE_GROUP)] = None,
+    page: PageContent = NO_PAGE,
 ) -> None:
     """Evaluate: recall@K of an encoder on a folder or manifest, or of embeddings.
 
@@ -108,9 +115,11 @@ def eval_(
         encoder: a name (see `recallatk encoders`) or module:attribute; several give one table.
         metric: metrics beside recall@k: set_recall@5, map, mrr (see `recallatk metrics`).
         protocol_file: a TOML file, or the record of an earlier run, whose protocol is used; flags given win.
+        report: write an HTML page that shows the number and the queries; several encoders have a file each.
     """
     started = datetime.now(UTC)
     several = len(encoder) > 1
+    check_page_file(report, page, overwrite=output.overwrite)
     engine = ranking.arguments()
     names = check_metrics(metric)
     conditions = read_gate(gate, (*(f"recall@{k}" for k in protocol.ks), *names))
@@ -118,20 +127,22 @@ def eval_(
     if embeddings.query is not None or embeddings.gallery is not None:
         if data is not None or encoder:
             raise ChoiceError("give DATA with --encoder, or --query with embeddings, not both")
-        folders = check_output(output, ("embeddings",))
+        folders = check_output(output, ("embeddings",), report=report)
+        make_page = page_of_each(report, page, names=("embeddings",), output=output)
         files = load_files(embeddings, reading, labels_required=labelled, memory=engine["memory"])
         jobs: Iterator[tuple[str, Any]] = iter([("embeddings", files)])
     else:
         loaded = load_encoders(encoder, encoding)
         several = len(loaded) > 1
-        folders = check_output(output, tuple(loaded))
+        folders = check_output(output, tuple(loaded), report=report)
         dataset = load_images(data, reading, labels_required=labelled)
+        make_page = page_of_each(report, page, names=tuple(loaded), output=output, dataset=dataset, exif=encoding.exif)
         jobs = encode_images(dataset, loaded, reading, encoding, output)
     if reading.qrels is not None:
         qrels = read_qrels(reading.qrels, protocol)
         jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
     runs = _evaluate(jobs, protocol, metric, {**engine, "intervals": intervals}, started, several=several)
-    deliver(runs, output, folders, several=several, conditions=conditions)
+    deliver(runs, output, folders, several=several, conditions=conditions, make_page=make_page)
 
 
 @app.command
@@ -275,6 +286,9 @@ def datasets() -> None:
     from recallatk.datasets import LAYOUTS
 
     print_table(("layout", "what it is"), [(name, layout.summary) for name, layout in LAYOUTS.items()])
+
+
+app.command(report_command)  # behind eval: of an unknown command's neighbours only the first eight are named
 
 
 def main(argv: Sequence[str] | None = None) -> None:

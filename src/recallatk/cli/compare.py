@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from recallatk.cli.flags import INTERVALS_GROUP, OUTPUT_GROUP, Many
+from recallatk.cli.flags import INTERVALS_GROUP, NO_PAGE, OUTPUT_GROUP, PAGE_GROUP, Many, PageContent
+from recallatk.cli.page import check_page_file, write_compare_page
 from recallatk.types import ChoiceError, RecallatkError
 
 Form = Literal["text", "markdown", "latex", "csv", "json"]
@@ -63,6 +64,8 @@ def compare(
     all_: Annotated[bool, Parameter(name="--all", group=OUTPUT_GROUP)] = False,
     output: Annotated[Path | None, Parameter(group=OUTPUT_GROUP)] = None,
     overwrite: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
+    report: Annotated[Path | None, Parameter(group=PAGE_GROUP)] = None,
+    page: PageContent = NO_PAGE,
 ) -> None:
     """Compare saved runs with the first of them: is one better, on the same queries?
 
@@ -82,6 +85,7 @@ def compare(
         all_: every changed query and label, not the first ten.
         output: write to this file instead of standard output.
         overwrite: write over that file.
+        report: write an HTML page that shows the systems side by side, query by query.
     """
     from recallatk.comparison import choose_rule
     from recallatk.comparison import compare as compare_reports
@@ -91,7 +95,8 @@ def compare(
         raise ChoiceError("name at least two runs: recallatk compare BASELINE OTHER")
     names = _names(runs, name)
     tested = _metric(metric, k)
-    check_file(output, overwrite=overwrite)
+    check_file(output, overwrite=overwrite and (output is not None or report is None))
+    check_page_file(report, page, overwrite=overwrite)
     if json and format not in (None, "json"):
         raise ChoiceError(f"--json and --format {format} are two forms; choose one")
     form = "json" if json else format or SUFFIXES.get("" if output is None else output.suffix.lower(), "text")
@@ -109,6 +114,9 @@ def compare(
         seed=seed,
     )
     write_result(_form(found, form, everything=all_), output)
+    if report is not None:
+        folders = {one: _folder(run) for one, run in zip(names, runs, strict=True)}
+        write_compare_page(found, reports, folders, report, page, overwrite=overwrite)
 
 
 def _form(found: Any, form: Form, *, everything: bool) -> str:

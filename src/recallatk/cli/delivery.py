@@ -10,6 +10,7 @@ from typing import Any
 
 from recallatk.cli.flags import Output
 from recallatk.cli.gate import NOT_PASSED, Conditions
+from recallatk.cli.page import MakePage
 from recallatk.cli.printing import print_comparison, tell, tell_notes
 from recallatk.types import ChoiceError, RecallatkError
 
@@ -24,12 +25,12 @@ def check_metrics(metrics: Sequence[str]) -> tuple[str, ...]:
     return tuple(str(parse_metric(text)) for text in metrics)
 
 
-def check_output(output: Output, specs: Sequence[str]) -> dict[str, Path]:
+def check_output(output: Output, specs: Sequence[str], *, report: Path | None = None) -> dict[str, Path]:
     """The folder of each run, where there is one; what could not be written is refused before any work is done."""
     from recallatk.run import check_run_folder
 
     if output.output is None:
-        if output.save_embeddings or output.overwrite:
+        if output.save_embeddings or (output.overwrite and report is None):
             raise ChoiceError("--save-embeddings and --overwrite need the folder of the run: --output DIR")
         return {}
     several = len(specs) > 1
@@ -48,6 +49,7 @@ def deliver(
     *,
     several: bool,
     conditions: Conditions | None = None,
+    make_page: MakePage | None = None,
 ) -> None:
     """Write each run as it comes, then print: one report, or one table for several.
 
@@ -60,6 +62,7 @@ def deliver(
         folders: the folder of each run that is to be written.
         several: whether there are several encoders.
         conditions: what every run has to reach.
+        make_page: what writes the HTML page of each run, where one is wanted.
     """
     from recallatk.run import save_failure, save_run
 
@@ -81,6 +84,8 @@ def deliver(
             if spec in folders:
                 kept = embeddings if output.save_embeddings else None
                 save_run(report, folders[spec], embeddings=kept, evaluated=embeddings, overwrite=output.overwrite)
+            if make_page is not None:
+                make_page(spec, report, embeddings)
     finally:
         if reports:
             _print(reports, output, several=several)

@@ -23,6 +23,7 @@ RANKING_GROUP = Group("Ranking: speed and memory, never the number", sort_key=5)
 INTERVALS_GROUP = Group("Intervals: how sure the number is", sort_key=5)
 GATE_GROUP = Group("Gate: exit code 1 where a run is not good enough", sort_key=5)
 OUTPUT_GROUP = Group("Output", sort_key=6)
+PAGE_GROUP = Group("An HTML page (needs the extra report)", sort_key=7)
 
 Protocol = Annotated[EvalProtocol, Parameter(name="*", group=PROTOCOL_GROUP)]
 Intervals = Annotated[IntervalRule, Parameter(name="*", group=INTERVALS_GROUP)]
@@ -41,6 +42,7 @@ ALIASES = {
     "--gallery-embeddings": "--gallery",
     "--recall-at": "--ks",
     "--num-workers": "--workers",
+    "--neighbors": "--neighbours",
 }
 
 
@@ -219,6 +221,32 @@ class Output:
     quiet: bool = False
 
 
+@Parameter(name="*", group=PAGE_GROUP)
+@dataclasses.dataclass(frozen=True)
+class PageContent:
+    """What goes into the page; nothing of it changes a number.
+
+    Attributes:
+        num_queries: so many queries are shown with neighbours and pictures: misses first, labels in turn.
+        neighbours: so many nearest gallery items of each.
+        only_wrong: only queries that miss at the smallest k.
+        pictures: inside the page (embed), in a folder beside it (folder), or none.
+        max_size: what page and pictures may take together; pictures become smaller, then fewer, and that is said.
+    """
+
+    num_queries: int = 500
+    neighbours: int = 10
+    only_wrong: bool = False
+    pictures: Literal["embed", "folder", "none"] = "embed"
+    max_size: str = "30MB"
+
+    def options(self) -> Any:
+        """As `PageOptions`."""
+        from recallatk.page import PageOptions
+
+        return PageOptions(**{**vars(self), "max_size": parse_bytes(self.max_size, "--max-size")})
+
+
 # What a command gets when none of a group's flags is there; frozen, so sharing them is safe.
 NO_READING = Reading()
 NO_ENCODING = Encoding()
@@ -229,18 +257,19 @@ NO_OUTPUT = Output()
 NO_GATE = Gate()
 NO_PROTOCOL = EvalProtocol()
 NO_INTERVALS = IntervalRule()
+NO_PAGE = PageContent()
 
 
 # Flags of several values: numbers may follow each other, and the first label may be anything, such as -1.
 SEVERAL = {"--ks": r"-?[\d.,]+", "--junk-labels": r"-?\d+", "--distractor-labels": r"-?\d+"}
 # Commands that are given the folders of runs.
-ON_RUNS = {"compare", "gate", "history", "plan"}
+ON_RUNS = {"compare", "gate", "history", "plan", "report"}
 # Suffixes of embeddings that no manifest has.
 EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors", ".h5", ".hdf5"}
 # Flags that no value follows.
 SWITCHES = {
     f"--{field.name.replace('_', '-')}"
-    for group in (Encoding, Gate, Output)
+    for group in (Encoding, Gate, Output, PageContent)
     for field in dataclasses.fields(group)
     if field.type is bool
 }

@@ -10,7 +10,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from recallatk.cli.compare import AS_IN_THE_FIRST_RUN, DifferenceIntervals, Form, check_file, write_result
-from recallatk.cli.flags import OUTPUT_GROUP
+from recallatk.cli.flags import NO_PAGE, OUTPUT_GROUP, PAGE_GROUP
+from recallatk.cli.page import check_page_file, write
 from recallatk.cli.printing import progress, tell
 from recallatk.types import ChoiceError
 
@@ -26,6 +27,7 @@ def history(
     plot: Annotated[Path | None, Parameter(group=OUTPUT_GROUP)] = None,
     overwrite: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
     percent: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
+    report: Annotated[Path | None, Parameter(group=PAGE_GROUP)] = None,
 ) -> None:
     """The curve of a metric over runs: epochs or commits, each against the first, the one before and the best.
 
@@ -42,6 +44,7 @@ def history(
         plot: draw the curve into this .png or .svg file (needs the extra plot).
         overwrite: write over files that are there already.
         percent: values in 0..100 (csv and json have 0..1 always).
+        report: write an HTML page with the curves, the runs, and the labels over the steps.
     """
     from recallatk.comparison import choose_rule
     from recallatk.history import AGAINST, track
@@ -54,6 +57,7 @@ def history(
         raise ChoiceError("name a folder of runs, or runs: recallatk history DIR")
     for file in (output, plot):
         check_file(file, overwrite=overwrite and file is not None)
+    check_page_file(report, NO_PAGE, overwrite=overwrite)
     if plot is not None:
         check_plot(plot)
     loaded = load_runs(runs)
@@ -75,6 +79,10 @@ def history(
     if plot is not None:
         plot_history(found, plot)
         tell([f"wrote {plot}"])
+    if report is not None:
+        from recallatk.page import history_page
+
+        write(history_page(found, loaded), report, overwrite=overwrite)
     if format not in ("text", "json", "csv"):
         tell([f"{step.name}: {step.error}" for step in found.failed])
         tell(missing_lines(found))

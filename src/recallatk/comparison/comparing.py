@@ -20,14 +20,13 @@ from recallatk.comparison.pairing import (
     pair_at,
 )
 from recallatk.comparison.pairing import is_hit as _is_hit
-from recallatk.comparison.rendering import as_csv, as_latex, as_markdown, as_text
+from recallatk.comparison.rendering import as_csv, as_html, as_latex, as_markdown, as_text
 from recallatk.report import Report
 from recallatk.statistics import (
     Clusters,
     Interval,
     PairedTest,
     adjust_holm,
-    cluster_queries,
     interval_of_mean,
     paired_test,
 )
@@ -134,7 +133,7 @@ class Comparison:
         labels: the labels of the compared queries, the largest loss of the first other run first, then by name.
         differences: what differs in protocol or data, in words; empty unless forced.
         dropped: the queries that were left aside; none unless forced.
-        notes: what differs and does not matter, in words.
+        notes: what differs and does not matter, and what the runs were warned of, in words.
         by_row: queries were paired by row, as they have no ids.
     """
 
@@ -162,12 +161,21 @@ class Comparison:
         return _is_hit(self.metric)
 
     @property
+    def several_labels(self) -> bool:
+        """Whether some compared query has several labels."""
+        return sum(label.n for label in self.labels) > len(self.ids)
+
+    @property
     def alpha(self) -> float:
         """The level: differences with p above it are not shown."""
         return round(1 - self.intervals.confidence, 10)
 
     def __str__(self) -> str:
         return self.text()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return as_html(self)
 
     def text(self, *, everything: bool = False) -> str:
         """For people: the verdict, then sections in square brackets.
@@ -280,9 +288,18 @@ def compare(
         labels=_labels(aligned, values),
         differences=aligned.differences,
         dropped=aligned.dropped,
-        notes=aligned.notes,
+        notes=(*aligned.notes, *_warnings(reports)),
         by_row=aligned.by_row,
     )
+
+
+def _warnings(reports: Mapping[str, Report]) -> list[str]:
+    """What the runs were warned of, each with the runs that were."""
+    warned: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        for text in report.warnings:
+            warned.setdefault(text, []).append(name)
+    return [f"warning of {' and '.join(names)}: {text}" for text, names in warned.items()]
 
 
 def _system(aligned: Alignment, name: str, clusters: Clusters, rule: IntervalRule) -> System:
@@ -300,7 +317,7 @@ def _system(aligned: Alignment, name: str, clusters: Clusters, rule: IntervalRul
 def _mean(each: Values, clusters: Clusters) -> float:
     if clusters.average == "micro":
         return math.fsum(each) / len(each)
-    return math.fsum(clusters.sums(each)) / clusters.count
+    return math.fsum(clusters.sums(each)) / math.fsum(clusters.weights)
 
 
 def _changed(aligned: Alignment, values: Values) -> tuple[ChangedQuery, ...]:
@@ -337,11 +354,12 @@ def _labels(aligned: Alignment, values: Values) -> tuple[ComparedLabel, ...]:
     """The mean of each label in each system; a query with several labels counts for each of them."""
     if not any(any(each_label(label)) for label in aligned.labels):
         return ()
-    labels = [tuple(filter(None, each_label(label))) for label in aligned.labels]
-    by_label = cluster_queries(labels, average="macro")
-    means = np.stack([by_label.sums(system) for system in values])
+    rows: dict[str, list[int]] = {}
+    for row, label in enumerate(aligned.labels):
+        for one in filter(None, each_label(label)):
+            rows.setdefault(one, []).append(row)
     found = [
-        ComparedLabel(str(name[0]), n, tuple(column))
-        for name, n, column in zip(by_label.names, by_label.sizes.tolist(), means.T.tolist(), strict=True)
+        ComparedLabel(label, len(own), tuple(math.fsum(system[own]) / len(own) for system in values))
+        for label, own in rows.items()
     ]
     return tuple(sorted(found, key=lambda one: (round(one.values[1] - one.values[0], 12), one.label)))

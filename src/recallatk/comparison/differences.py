@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,13 +12,16 @@ import numpy.typing as npt
 
 from recallatk.report import Report
 from recallatk.signature import DATA_KEYS, PROTOCOL_KEYS, REPORT_KEYS, UNKNOWN
-from recallatk.types import EvalProtocol, Label, each_label
-from recallatk.wording import counted
+from recallatk.types import EvalProtocol, Label, RecallatkError, each_label
+from recallatk.wording import counted, one_line
 
 Named = Mapping[str, tuple[Report, npt.NDArray[np.int64]]]
 """The runs by name, and the rows of the queries that all of them have."""
 
 FIELDS = {field.metadata["part"]: field.name for field in dataclasses.fields(EvalProtocol) if "part" in field.metadata}
+_ROUNDING = 1e-9
+"""What a mean may differ by from that of the same values, added up in another way."""
+
 WORDS = {
     **FIELDS,
     "n": "evaluated queries",
@@ -25,6 +29,30 @@ WORDS = {
     "c": "distinct labels",
     "img": "image bytes",
 }
+
+
+def check_rows(name: str, report: Report) -> None:
+    """Refuse a run whose rows do not give the values of its record: the rows of another run, or an edited file.
+
+    Raises:
+        RecallatkError: the number of evaluated queries, or a mean over them, is another.
+    """
+    for metric, value in report.values_by_metric.items():
+        if metric not in report.queries:
+            continue
+        column = np.asarray(report.queries[metric], np.float64)
+        evaluated = column[~np.isnan(column)]
+        total = math.fsum(evaluated)
+        known = value.value * value.n if report.protocol.average == "micro" else value.hits
+        wrong = ""
+        if len(evaluated) != value.n:
+            wrong = (
+                f"{counted(len(evaluated), 'query', 'queries')} with {metric} in its rows, {value.n:,} in its record"
+            )
+        elif known is not None and not abs(total - known) <= _ROUNDING * value.n:
+            wrong = f"{metric} is {total / value.n:.6f} in its rows and {known / value.n:.6f} in its record"
+        if wrong:
+            raise RecallatkError(one_line(f"{name}: {wrong}; they are not of one run, or were changed: repeat the run"))
 
 
 def find_differences(

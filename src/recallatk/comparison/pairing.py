@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.comparison.differences import find_differences, find_notes
+from recallatk.comparison.differences import check_rows, find_differences, find_notes
 from recallatk.report import Report
 from recallatk.statistics import Clusters, cluster_queries
 from recallatk.types import ChoiceError, IntervalRule, Label, RecallatkError
@@ -230,6 +230,8 @@ def align(reports: Mapping[str, Report], *, force: bool = False, forcible: bool 
     by_row = any(has_made_up_ids(report) for report in reports.values())
     if by_row:
         _check_row_numbers(reports, force=force, forcible=forcible)
+    for name, report in reports.items():
+        check_rows(name, report)
     places = {name: {one: row for row, one in enumerate(ids)} for name, ids in columns.items()}
     for name, ids in columns.items():
         if len(places[name]) < len(ids):
@@ -305,13 +307,12 @@ def choose_metric(aligned: Alignment, metric: str | None) -> str:
 def choose_rule(baseline: Report, intervals: IntervalRule | None = None) -> IntervalRule:
     """The rule that was asked for; else clusters and confidence as in the baseline's own intervals.
 
-    An interval of one share (wilson, clopper-pearson) is none of a difference; then the default method stands in.
+    An interval of one share (wilson, clopper-pearson) is none of a difference; then, and where a run has none, the
+    default method stands in.
     """
     own = baseline.intervals
     if intervals is not None:
         return intervals
-    if own.ci == "none":
-        return IntervalRule()
     return own if own.clustered else IntervalRule(cluster=own.cluster, confidence=own.confidence)
 
 

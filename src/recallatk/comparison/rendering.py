@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recallatk.comparison.verdict import p_value, signed, test_lines, verdict
+from recallatk.markup import escape_latex as _latex
+from recallatk.markup import escape_markdown as _markdown
+from recallatk.markup import html_table, make_table
 from recallatk.statistics import describe_rule
 from recallatk.types import each_label
 from recallatk.wording import counted, one_line
@@ -79,8 +81,15 @@ def as_latex(comparison: Comparison) -> str:
     ]
     lines = [*verdict(comparison), *_forced(comparison), *_rule(comparison), *comparison.notes, CAVEAT]
     comments = "\n".join(f"% {one_line(line)}" for line in lines)
-    table = _tabulate(([*heads[:-1], "difference", "interval", "p"], rows), "latex_raw", _latex)
+    table = make_table([*heads[:-1], "difference", "interval", "p"], rows, "latex_raw", _latex)
     return f"{comments}\n{table}"
+
+
+def as_html(comparison: Comparison) -> str:
+    """For a notebook: the table of the systems, the verdict above it."""
+    first, *others = verdict(comparison)
+    notes = [*others, *_forced(comparison), *_rule(comparison), *comparison.notes, CAVEAT]
+    return html_table(first, *_systems(comparison), notes)
 
 
 def as_csv(comparison: Comparison) -> str:
@@ -183,7 +192,8 @@ def _rule(comparison: Comparison) -> list[str]:
         for metric, value in system.values.items()
         if value.interval is not None and value.interval.caveat
     ]
-    return [f"intervals: {describe_rule(comparison.intervals, known[0].clusters)}{beside}", *doubts, *average]
+    rule = describe_rule(comparison.intervals, known[0].clusters, several=comparison.several_labels)
+    return [f"intervals: {rule}{beside}", *doubts, *average]
 
 
 def _tested(comparison: Comparison, contrast: Contrast | None) -> Row:
@@ -264,36 +274,12 @@ def _more(n: int, everything: bool) -> list[str]:
 
 
 def _text_table(table: Table) -> list[str]:
-    return [line.rstrip() for line in _tabulate(table, "simple", one_line).splitlines()]
+    return [line.rstrip() for line in make_table(*table, "simple").splitlines()]
 
 
 def _markdown_table(table: Table) -> str:
-    return _tabulate(table, "pipe", _markdown)
+    return make_table(*table, "pipe", _markdown)
 
 
 def _bullets(title: str, lines: Sequence[str]) -> list[str]:
     return [f"### {_markdown(title)}", "\n".join(f"- {_markdown(line)}" for line in lines)] if lines else []
-
-
-def _markdown(text: str) -> str:
-    """Text in which nothing is markup."""
-    return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", one_line(text))
-
-
-def _latex(text: str) -> str:
-    """Text in which nothing is a command; a bracket or star at the start of a row would belong to the row before."""
-    from tabulate import LATEX_ESCAPE_RULES
-
-    escaped = "".join(LATEX_ESCAPE_RULES.get(character, character) for character in one_line(text))
-    return "{}" + escaped if escaped.startswith(("[", "*")) else escaped
-
-
-def _tabulate(table: Table, form: str, escape: Any = one_line) -> str:
-    from tabulate import tabulate
-
-    heads, rows = table
-    # Nothing is taken for a number: a label may be 007 or 1e5.
-    shown: str = tabulate(
-        [[escape(cell) for cell in row] for row in rows], [escape(head) for head in heads], form, disable_numparse=True
-    )
-    return shown

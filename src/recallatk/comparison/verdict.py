@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recallatk.statistics import Interval
+from recallatk.statistics import Interval, name_clusters
 from recallatk.wording import counted
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def _verdict_on(comparison: Comparison, contrast: Contrast) -> list[str]:
         return [
             f"no difference between {name} and {baseline} can be shown: {found}",
             _what_is_too_few(comparison, contrast),
+            *_disagreement(comparison, contrast),
         ]
     lines = [
         f"no difference between {name} and {baseline} is shown: {found}",
@@ -67,7 +68,7 @@ def _what_is_missed(least_seen: float | None) -> str:
 
 
 def _disagreement(comparison: Comparison, contrast: Contrast) -> list[str]:
-    """A line where the interval and the test say different things, as they may with few clusters."""
+    """A line where the interval and the test say different things, and why they may."""
     interval = contrast.test.interval
     if interval is None:
         return []
@@ -75,7 +76,16 @@ def _disagreement(comparison: Comparison, contrast: Contrast) -> list[str]:
     if leaves_zero_out == (contrast.p_holm <= comparison.alpha):
         return []
     holds = "leaves 0 out" if leaves_zero_out else "holds 0"
-    return [f"the interval {holds}, so this is close to the border; the verdict goes by the test"]
+    if interval.reason and not alone(comparison, contrast):
+        why = "takes queries as independent"
+    elif contrast.test.p_value <= comparison.alpha < contrast.p_holm:
+        why = "is not adjusted for the number of runs"
+    else:
+        units = (
+            "queries are few" if alone(comparison, contrast) else f"{_noun(comparison)[1]} are few or unequal in size"
+        )
+        why = f"comes from another calculation, which is rough where {units}"
+    return [f"the interval {holds}, but it {why}; the verdict goes by the test"]
 
 
 def test_lines(comparison: Comparison, contrast: Contrast) -> list[str]:
@@ -101,6 +111,8 @@ def test_lines(comparison: Comparison, contrast: Contrast) -> list[str]:
         lines.append(
             f"McNemar, if queries were independent: exact p = {p_value(mcnemar.exact, alpha)}, "
             f"mid-p = {p_value(mcnemar.mid_p, alpha)} ({mcnemar.wins:,} won, {mcnemar.losses:,} lost{left})"
+            if mcnemar.n
+            else "McNemar: none, as ties can move every query"
         )
     words = ("won", "lost", "equal") if comparison.is_hit else ("higher", "lower", "equal")
     numbers = ", ".join(f"{n:,} {word}" for n, word in zip((test.wins, test.losses, test.ties), words, strict=True))
@@ -110,7 +122,7 @@ def test_lines(comparison: Comparison, contrast: Contrast) -> list[str]:
     if test.discordance:
         least = test.minimum_detectable_effect
         lines.append(
-            f"minimum detectable difference: above {test.discordance:.4f}, the discordance (power 0.8)"
+            "minimum detectable difference: none, these queries are too few or too alike (power 0.8)"
             if least is None
             else f"minimum detectable difference: {plain(least)} (power 0.8)"
         )
@@ -140,8 +152,7 @@ def alone(comparison: Comparison, contrast: Contrast) -> bool:
 
 
 def _noun(comparison: Comparison) -> tuple[str, str]:
-    column = comparison.intervals.cluster
-    return ("label", "labels") if column == "label" else (f"value of {column}", f"values of {column}")
+    return name_clusters(comparison.intervals.cluster, several=comparison.several_labels)
 
 
 def _interval(comparison: Comparison, interval: Interval | None) -> str:

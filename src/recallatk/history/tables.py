@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from recallatk.comparison.verdict import p_value, signed
 from recallatk.history.order import BY_NAME, BY_TIME
+from recallatk.markup import html_table
 from recallatk.statistics import describe_rule
 from recallatk.wording import counted, one_line
 
@@ -62,6 +63,25 @@ def as_table(history: History, form: TableFormat, *, percent: bool = False) -> s
     """A row a run: step, value with its interval, and the changes with their adjusted p-values."""
     from tabulate import tabulate
 
+    header, rows = _table(history, percent=percent)
+    if form == "github":
+        rows = [[cell.replace("\\", "\\\\").replace("|", "\\|") for cell in row] for row in rows]
+    table: str = tabulate(rows, header, tablefmt=form, disable_numparse=True, preserve_whitespace=True)
+    # What begins a line after the end of a row is an option of LaTeX's line break.
+    return re.sub(r"(?m)^(\s*)([\[*])", r"\1{}\2", table) if form == "latex" else table
+
+
+def as_html(history: History) -> str:
+    """For a notebook: the table of runs, the curve above it."""
+    summary = _summary(history, percent=False)
+    failed = [f"{step.step}: {step.error}" for step in history.failed]
+    selection = [] if history.selection is None else history.selection.lines(percent=False)
+    notes = [*summary[1:], *failed, *missing_lines(history), *selection, *history.notes]
+    return html_table(summary[0], *_table(history, percent=False), notes)
+
+
+def _table(history: History, *, percent: bool) -> tuple[Sequence[str], list[list[str]]]:
+    """The heads of the columns, and the rows."""
     rows = [_row(step, _alpha(history), percent=percent) for step in history.steps]
     header = [_HEADER[0], _HEADER[1], history.metric, *_HEADER[3:]]
     if all(step.step == step.name for step in history.steps):  # one name is enough
@@ -74,11 +94,7 @@ def as_table(history: History, form: TableFormat, *, percent: bool = False) -> s
         rows = [[*row[:-4], time, *row[-4:]] for row, time in zip(rows, times, strict=True)]
     if len(history.evaluated) == 1:
         header, rows = header[:-3], [row[:-3] for row in rows]
-    if form == "github":
-        rows = [[cell.replace("\\", "\\\\").replace("|", "\\|") for cell in row] for row in rows]
-    table: str = tabulate(rows, header, tablefmt=form, disable_numparse=True, preserve_whitespace=True)
-    # What begins a line after the end of a row is an option of LaTeX's line break.
-    return re.sub(r"(?m)^(\s*)([\[*])", r"\1{}\2", table) if form == "latex" else table
+    return header, rows
 
 
 def as_csv(history: History) -> str:

@@ -9,7 +9,7 @@ import dataclasses
 import logging
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -25,7 +25,7 @@ from recallatk.integrations.openmmlab_inputs import (
     tally_samples,
 )
 from recallatk.registry import METRICS
-from recallatk.types import ChoiceError, RecallatkError, Ties
+from recallatk.types import ChoiceError, Ties
 from recallatk.wording import counted
 
 torch = import_extra("torch", "openmmlab", __name__)
@@ -65,7 +65,7 @@ class _RetrievalMetric(BaseMetric):  # type: ignore[misc]
         self._metrics = metrics
         self._deepest = deepest
 
-    def process(self, data_batch: Any, data_samples: Sequence[Any]) -> None:
+    def process(self, data_batch: Any, data_samples: Iterable[Any]) -> None:
         """Count for each sample of a batch; its scores are not kept.
 
         Args:
@@ -74,8 +74,9 @@ class _RetrievalMetric(BaseMetric):  # type: ignore[misc]
                 (n_gallery,), or else `gt_label`, one position in the gallery or several.
         """
         names = list(self._metrics.values())
-        samples = iter(data_samples)
-        for columns in tally_samples(data_samples, len(self.results), self._deepest, names):
+        given = list(data_samples)  # an iterator too is read once only
+        samples = iter(given)
+        for columns in tally_samples(given, len(self.results), self._deepest, names):
             per_rule = {
                 rule: zip(*(columns.values[name, rule].tolist() for name in names), strict=True) for rule in TIE_RULES
             }
@@ -126,11 +127,11 @@ class _RetrievalMetric(BaseMetric):  # type: ignore[misc]
             try:
                 means = self.compute_metrics(_without_padding(collected, size))
                 answer = [{f"{self.prefix}/{key}" if self.prefix else key: value for key, value in means.items()}]
-            except RecallatkError as error:
+            except Exception as error:  # whatever it is, the others wait for an answer
                 answer = [error]
         dist.broadcast_object_list(answer)
         self.results.clear()
-        if isinstance(answer[0], RecallatkError):
+        if isinstance(answer[0], Exception):
             raise answer[0]
         means_with_prefix: dict[str, float] = answer[0]
         return means_with_prefix
@@ -260,7 +261,8 @@ class RetrievalAveragePrecision(_RetrievalMetric):
             target_indices=target_indices,
             empty_lists=True,
         )
-        return np.float64(100 * _mean(columns, name, _check_ties(ties)))
+        # numpy's mean of percentages, as in mmpretrain: their tests compare it to the last bit
+        return np.float64(np.mean(100 * columns.values[name, _check_ties(ties)]))
 
 
 def register_over_mmpretrain() -> None:
@@ -281,11 +283,17 @@ def _without_padding(results: Sequence[SampleResult], size: int) -> Sequence[Sam
     Samples that say who they are are told apart by that. Others are cut by position, as mmengine does; that is right
     for its default sampler, which deals samples out one by one, and may be wrong for one that deals out runs.
     """
+    first = {result.identity: result for result in reversed(results)}
     if dist.get_world_size() == 1 or len(results) <= size:
         if len(results) < size:
             _say(f"{counted(len(results), 'sample was', 'samples were')} processed, and the data set has {size:,}")
+        elif dist.get_world_size() > 1 and None not in first and len(first) < size:
+            _say(
+                f"as many samples were processed as the data set has, {size:,}, but by their fields only "
+                f"{len(first):,} different ones: those that came again count again, and others may be "
+                "missing; look at the sampler"
+            )
         return results[:size]
-    first = {result.identity: result for result in reversed(results)}
     if None not in first and len(first) == size:
         return list(first.values())
     _say(

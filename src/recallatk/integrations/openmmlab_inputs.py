@@ -245,6 +245,10 @@ def _read_sample(sample: Any, number: int, cutoff: int) -> tuple[Array, Array]:
     if np.isnan(scores).any():
         raise RecallatkError(f"sample {number}: `pred_score` holds NaN; every score must be a number")
     if marks is None:
+        if not (_is_array(label) or isinstance(label, list | tuple | range | numbers.Integral)):
+            raise TypeError(
+                f"sample {number}: `gt_label` is {_kind(label)}; pass one position in the gallery or a list"
+            )
         positions = _read_row([label] if isinstance(label, numbers.Integral) else label, f"sample {number}: `gt_label`")
         return scores, _inside([positions], len(scores), f"sample {number}: `gt_label`").rows
     marked = _to_numpy(marks)

@@ -97,7 +97,17 @@ class Rows:
 
     @property
     def dim(self) -> int | None:
-        """Columns of the embeddings; None where there are no rows."""
+        """Columns of the embeddings; None where there are no rows.
+
+        Raises:
+            RecallatkError: embeddings of several widths, or not as many as notes: others count on that many.
+        """
+        n = sum(map(len, self.batches))
+        if n != len(self.notes):
+            raise RecallatkError(
+                f"the state holds {counted(n, 'row')} of embeddings and labels for {len(self.notes):,}; it was changed "
+                "outside update(), so reset() the metric"
+            )
         dims = sorted({batch.shape[1] for batch in self.batches})
         if len(dims) > 1:
             raise RecallatkError(

@@ -29,7 +29,7 @@ def rank_blocks(
     """Rank block by block of queries; see `recallatk.ranking.rank`. BLAS brings its own threads."""
     size = block or Block.within(memory, query.rows.shape[1])
     for queries in query_blocks(relevance.pairs, size):
-        source = _Products(query.rows[queries].astype(np.float64), gallery, size.gallery)
+        source = ExactProducts(query.rows[queries].astype(np.float64), gallery, size.gallery)
         within = None if limit is None else limit[queries]
         yield count_block(queries, source, relevance.judge(queries), depth=depth, limit=within)
 
@@ -48,7 +48,7 @@ def count_euclidean(
     grid, counts = LoadedGrid(gallery, "euclidean", 1.0, near), LevelCounts.zeros(len(query))
     for queries in slices(len(query), size.queries):
         here, own = counts.part(queries), best[queries, None]
-        for _, similarity in _Products(query[queries].astype(np.float64), grid, size.gallery).tiles():
+        for _, similarity in ExactProducts(query[queries].astype(np.float64), grid, size.gallery).tiles():
             gap = similarity - own
             here.far_above[:] += np.count_nonzero(gap > near, axis=1)
             here.above[:] += np.count_nonzero(gap > 0, axis=1)
@@ -60,7 +60,7 @@ def count_euclidean(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Products:
+class ExactProducts:
     """The similarities of grid rows, exact as float64: every sum on the way stays below 2**53."""
 
     rows: Similarities
@@ -69,20 +69,25 @@ class _Products:
 
     @property
     def n_gallery(self) -> int:
+        """The number of gallery rows."""
         return len(self.gallery.rows)
 
     @property
     def unit(self) -> float:
+        """What a step of a similarity is worth."""
         return self.gallery.unit
 
     @property
     def near(self) -> int:
+        """The width of a near-tie in steps."""
         return self.gallery.near
 
     def columns(self, rows: Counts) -> Similarities:
+        """(queries, rows) the similarities with these gallery rows, in steps."""
         return self._similarities(self.gallery.rows[rows])
 
     def tiles(self) -> Iterator[tuple[int, Similarities]]:
+        """The similarities with all gallery rows, a tile at a time, each with its first row."""
         for start in range(0, self.n_gallery, self.tile):
             yield start, self._similarities(self.gallery.rows[start : start + self.tile])
 

@@ -11,19 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from recallatk.arrow import from_arrow
 from recallatk.report import Report, report_from_record
 from recallatk.run.encoded import EncodedDataset, save_encoded
 from recallatk.run.environment import describe_environment
-from recallatk.run.fit import check_kinds, check_values
+from recallatk.run.kinds import check_kinds
 from recallatk.run.samples import SavedSamples, digests_of, write_samples
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
-from recallatk.wording import counted
+from recallatk.wording import counted, one_line
 
 RECORD = "record.json"
 QUERIES = "queries.parquet"
 FAILED = "failed.json"
 FAILURE_SCHEMA = "recallatk.failure/1"
 SAMPLES = "samples.parquet"
+_COUNTS = ("negatives_ahead", "negatives_tied", "positives_tied", "n_positives", "n_candidates")
+
 _EMBEDDINGS = tuple(
     f"embeddings{side}{suffix}" for side in ("", "-query", "-gallery") for suffix in (".npy", ".samples.parquet")
 )
@@ -71,7 +74,6 @@ def save_run(
     Raises:
         RecallatkError: as for `check_run_folder`, or the disk refuses.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     folder = Path(folder)
@@ -83,7 +85,7 @@ def save_run(
         _empty(folder)
         if embeddings is not None:
             save_encoded(embeddings, folder / "embeddings.npy")
-        table = pa.table({name: _arrow(values) for name, values in report.queries.items()})
+        table = report.to_arrow()
         with (folder / QUERIES).open("wb") as stream:  # Arrow would take some names for addresses
             pq.write_table(table, stream)
         if samples:
@@ -134,12 +136,11 @@ def _empty(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def load_report(folder: str | os.PathLike[str], *, check: bool = True) -> Report:
+def load_report(folder: str | os.PathLike[str]) -> Report:
     """Read the report of a saved run.
 
     Args:
         folder: the folder of the run, or its record.json.
-        check: refuse a run whose values are not those that its queries give.
 
     Raises:
         RecallatkError: there is no complete run in the folder, it is damaged, or it has another schema.
@@ -159,7 +160,7 @@ def load_report(folder: str | os.PathLike[str], *, check: bool = True) -> Report
             table = pq.read_table(stream, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise RecallatkError(f"{folder / QUERIES}: cannot be read as Parquet: {_reason(error)}") from error
-    queries = {name: _column(table.column(name)) for name in table.column_names}
+    queries = from_arrow(table)
     try:
         report = report_from_record(record, queries, SavedSamples(folder / SAMPLES))
         check_kinds(report)
@@ -167,17 +168,25 @@ def load_report(folder: str | os.PathLike[str], *, check: bool = True) -> Report
         raise RecallatkError(f"{folder / RECORD}: the record is damaged ({_reason(error)}); repeat the run") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RecallatkError(f"{folder / RECORD}: the record is damaged ({_reason(error)}); repeat the run") from error
-    if table.num_rows != report.num_queries:
-        raise RecallatkError(
-            f"{folder / QUERIES}: {counted(table.num_rows, 'row')} for the {report.num_queries} queries of {RECORD}; "
-            "these are not of one run"
-        )
-    try:
-        if check:
-            check_values(report)
-    except ValueError as error:
-        raise RecallatkError(f"{folder}: the run is damaged ({error}); repeat it") from error
+    wrong = _what_is_wrong(report, table.num_rows)
+    if wrong:
+        raise RecallatkError(one_line(f"{folder / QUERIES}: {wrong}; these are not of one run, or damaged: repeat it"))
     return report
+
+
+def _what_is_wrong(report: Report, rows: int) -> str:
+    """How the rows of the queries belie the record, in words; empty if they do not."""
+    if rows != report.num_queries:
+        return f"{counted(rows, 'row')} for the {report.num_queries} queries of {RECORD}"
+    if not all(isinstance(one, str) for one in report.queries.get("id", ())):
+        return "an id is no text"
+    for name in _COUNTS:
+        if name in report.queries and getattr(report.queries[name], "dtype", None) != np.int64:
+            return f"the column {name} holds other than whole numbers"
+    for name in report.values_by_metric:
+        if name in report.queries and getattr(report.queries[name], "dtype", None) != np.float64:
+            return f"the column {name} holds other than numbers"
+    return ""
 
 
 def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -238,20 +247,3 @@ def read_protocol(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _reason(error: Exception) -> str:
     return " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
-
-
-def _column(column: Any) -> Any:
-    """A column as `Report.queries` has it."""
-    if str(column.type) in ("int64", "double", "bool"):
-        return column.to_numpy()
-    return tuple(tuple(value) if isinstance(value, list) else value for value in column.to_pylist())
-
-
-def _arrow(values: Any) -> Any:
-    import pyarrow as pa
-
-    if isinstance(values, np.ndarray):
-        return pa.array(values, from_pandas=True)  # NaN, the value of an excluded query, becomes null
-    if any(isinstance(value, tuple) for value in values):
-        return pa.array([[value] if isinstance(value, str) else list(value) for value in values], pa.list_(pa.string()))
-    return pa.array(list(values), pa.string())

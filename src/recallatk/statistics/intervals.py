@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.statistics.clusters import Clusters, cluster_queries
+from recallatk.statistics.clusters import Clusters, cluster_queries, name_clusters
 from recallatk.types import IntervalMethod, IntervalRule
 from recallatk.wording import counted
 
@@ -23,6 +23,9 @@ Values = npt.NDArray[np.float64]
 
 RESAMPLES = 9_999
 SEED = 0
+_EQUAL = 1e-12
+"""Means that are equal differ by rounding alone by less."""
+
 _FEW = 5
 """Of so many clusters some spread can be seen."""
 
@@ -109,19 +112,20 @@ def interval_of_mean(
 
 def _why_not_clustered(values: Values, clusters: Clusters) -> str:
     """Why clusters tell nothing of the spread, in words; empty if they do."""
+    what = clusters.noun[0] if clusters.column == "label" else clusters.column
     if len(values) == 1:
         return "there is one query"
     if clusters.count == 1:
-        return f"all queries have one {clusters.column}"
+        return f"all queries have one {what}"
     if np.ptp(values) == 0:
         return {0.0: "every query is a miss", 1.0: "every query is a hit"}.get(
             float(values[0]), "all queries have one value"
         )
-    if clusters.count == len(values) == len(clusters.queries):
+    if clusters.count == len(values) and np.ptp(clusters.weights) == 0:
         unknown = all(isinstance(row, int) for row, *_ in clusters.names)
-        return f"{'the queries have no' if unknown else 'no two queries have the same'} {clusters.column}"
-    if np.ptp(clusters.sums(values) / clusters.weights) == 0:
-        return f"every {clusters.column} has the same value"
+        return f"{'the queries have no' if unknown else 'no two queries have the same'} {what}"
+    if np.ptp(clusters.sums(values) / clusters.weights) < _EQUAL:
+        return f"every {what} has the same value"
     return ""
 
 
@@ -131,12 +135,13 @@ def _too_few(values: Values, clusters: Clusters) -> str:
     having = int(np.count_nonzero(clusters.sums(rare)))
     if having >= min(_FEW, clusters.count):
         return ""
-    return f"only {having} of {counted(clusters.count, *_plural(clusters.column))} with {what}; compare wilson"
+    few = f"only {having} of {counted(clusters.count, *clusters.noun)} with {what}, so it may be too narrow"
+    return few if clusters.average == "macro" else f"{few}: evaluate with --ci wilson too"
 
 
 def _of_clusters(values: Values, clusters: Clusters, rule: IntervalRule, bounds: tuple[float, float]) -> Interval:
     sums, weights = clusters.sums(values), clusters.weights
-    total = float(weights.sum())
+    total = math.fsum(weights)
     mean = math.fsum(sums) / total
     variance = math.fsum((sums - mean * weights) ** 2) / total**2
     # The correction of statsmodels: with every query a cluster it is the n / (n - 1) of any variance.
@@ -208,14 +213,10 @@ def sign_rule(rule: IntervalRule, clusters: int) -> str:
     return "none" if rule.ci == "none" else ",".join(parts)
 
 
-def describe_rule(rule: IntervalRule, clusters: int) -> str:
-    """The rule in words, with the number of clusters it found."""
+def describe_rule(rule: IntervalRule, clusters: int, *, several: bool = False) -> str:
+    """The rule in words, with the number of clusters it found; with several labels a query, clusters are sets."""
     share = f"{100 * rule.confidence:g} %"
     if not rule.clustered:
         return f"{share} {rule.ci}, every query on its own"
     method = {"cluster-t": "cluster-robust t", "cluster-bootstrap": f"cluster bootstrap of {RESAMPLES:,}"}[rule.ci]
-    return f"{share} {method} over {counted(clusters, *_plural(rule.cluster))}"
-
-
-def _plural(column: str) -> tuple[str, str]:
-    return ("label", "labels") if column == "label" else (f"value of {column}", f"values of {column}")
+    return f"{share} {method} over {counted(clusters, *name_clusters(rule.cluster, several=several))}"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from recallatk.statistics.clusters import Clusters
 from recallatk.statistics.intervals import RESAMPLES, SEED, Interval, interval_of_mean
-from recallatk.statistics.power import detectable_difference
+from recallatk.statistics.power import POWER, detectable_difference
 from recallatk.types import ChoiceError, IntervalRule, RecallatkError
 
 Values = npt.NDArray[np.float64]
@@ -72,7 +72,7 @@ class PairedTest:
         discordance: the share of queries for which they are not.
         design_effect: of the difference; None where clusters tell nothing.
         minimum_detectable_effect: the difference that such a comparison would show in 4 of 5 repetitions; None where
-            no query differs, or too few for any.
+            no query differs, or queries or clusters are too few for any.
         mcnemar: the test that takes every query on its own; None for a metric that is more than hit or miss.
     """
 
@@ -140,7 +140,7 @@ def paired_test(
     spread = interval_of_mean(
         differences, clusters, rule=dataclasses.replace(rule, ci="cluster-t"), hits=False, bounds=(-1, 1)
     )
-    effect = None if spread is None else spread.design_effect
+    effect = None if spread is None or spread.reason else spread.design_effect
     asked = spread if rule.ci == "cluster-t" else None
     if rule.ci == "cluster-bootstrap":
         asked = interval_of_mean(differences, clusters, rule=rule, hits=False, bounds=(-1, 1))
@@ -161,7 +161,7 @@ def paired_test(
         ties=int(np.count_nonzero(differences == 0)),
         discordance=float(np.count_nonzero(differences)) / len(differences),
         design_effect=effect,
-        minimum_detectable_effect=_detectable(differences, effect, rule, hits=hits),
+        minimum_detectable_effect=_detectable(differences, sums, clusters, effect, 1 - rule.confidence),
         mcnemar=mcnemar(first, second, movable) if hits else None,
     )
 
@@ -186,14 +186,26 @@ def _flip(sums: Values, resamples: int, seed: int) -> tuple[float, int, bool]:
     return float(min(found.pvalue, 1.0)), 2 ** len(sums) if exact else resamples, exact
 
 
-def _detectable(differences: Values, effect: float | None, rule: IntervalRule, *, hits: bool) -> float | None:
-    square = math.fsum(differences**2) / len(differences)
-    if not square or len(differences) < 2:
+def _detectable(
+    differences: Values, sums: Values, clusters: Clusters, effect: float | None, alpha: float
+) -> float | None:
+    """The least difference that such a comparison shows; None if there is no difference or none so small."""
+    macro = clusters.average == "macro"
+    # What the mean is of: labels, or queries that their clusters make alike.
+    each = sums * (len(sums) / math.fsum(clusters.weights)) if macro else differences
+    square = math.fsum(each**2) / len(each)
+    # So many clusters can give no p below this, whatever the difference is.
+    if not square or 2.0 ** (1 - clusters.count) > alpha or alpha >= POWER:
         return None
     found = detectable_difference(
-        len(differences), discordance=square, design_effect=max(1.0, effect or 1.0), alpha=1 - rule.confidence
+        len(each),
+        discordance=square,
+        design_effect=1.0 if macro else max(1.0, effect or 1.0),
+        alpha=alpha,
+        freedom=clusters.count - 1,
     )
-    return None if hits and found > square else found
+    largest = math.fsum(abs(each)) / len(each)  # if all that differ did so on one side
+    return None if found > largest else found
 
 
 def mcnemar(first: Values, second: Values, movable: npt.NDArray[np.bool_]) -> McNemar:

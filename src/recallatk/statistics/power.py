@@ -18,12 +18,14 @@ _MOST_QUERIES = 1e12
 _CERTAIN = 30.0
 """Standard errors at which nothing is left to doubt; the noncentral t of scipy gives NaN a little further on."""
 _ONE_SIDED = 5.0
-"""Standard errors from which chance never shows the opposite; scipy gives NaN for so little."""
+"""Standard errors from which chance never shows the opposite; scipy gives NaN for so little, or for a little less."""
 _LARGE = 1e5
 """From so many queries on t is normal to five digits, and the noncentral t loses its own."""
 
 
-def paired_power(difference: float, n: float, *, discordance: float, alpha: float = ALPHA) -> float:
+def paired_power(
+    difference: float, n: float, *, discordance: float, alpha: float = ALPHA, freedom: float | None = None
+) -> float:
     """The chance that n independent queries show a difference at the two-sided level alpha.
 
     Args:
@@ -31,8 +33,11 @@ def paired_power(difference: float, n: float, *, discordance: float, alpha: floa
         n: how many queries, more than 1.
         discordance: the share of queries that differ; the mean square of the differences for a metric that is graded.
         alpha: the level of the test.
+        freedom: the degrees of freedom of the variance; default: n - 1.
     """
     from scipy.stats import nct, norm, t
+
+    freedom = n - 1 if freedom is None else freedom
 
     variance = discordance - difference**2
     if variance <= 0:
@@ -40,12 +45,12 @@ def paired_power(difference: float, n: float, *, discordance: float, alpha: floa
     shift = difference / math.sqrt(variance) * math.sqrt(n)
     if shift > _CERTAIN:
         return 1.0
-    if n > _LARGE:
+    if freedom >= _LARGE:
         limit = norm.isf(alpha / 2)
         return float(norm.sf(limit - shift) + norm.cdf(-limit - shift))
-    limit = t.isf(alpha / 2, n - 1)
-    other_side = nct.cdf(-limit, n - 1, shift) if shift < _ONE_SIDED else 0.0
-    return float(nct.sf(limit, n - 1, shift) + other_side)
+    limit = t.isf(alpha / 2, freedom)
+    other_side = float(nct.cdf(-limit, freedom, shift)) if shift < _ONE_SIDED else 0.0
+    return float(nct.sf(limit, freedom, shift)) + (0.0 if math.isnan(other_side) else other_side)
 
 
 def queries_needed(
@@ -91,6 +96,7 @@ def detectable_difference(
     design_effect: float = 1.0,
     power: float = POWER,
     alpha: float = ALPHA,
+    freedom: float | None = None,
 ) -> float:
     """The least difference that n queries show with this power.
 
@@ -100,6 +106,7 @@ def detectable_difference(
         design_effect: as for `queries_needed`.
         power: as for `queries_needed`.
         alpha: as for `queries_needed`.
+        freedom: as for `paired_power`; clusters of queries less 1 where the variance is known from these.
 
     Returns:
         A difference of two means. Of hits it is at most the discordance, so a larger one cannot be seen at all.
@@ -114,7 +121,7 @@ def detectable_difference(
     independent = max(n / design_effect, 2.0)
 
     def gain(difference: float) -> float:
-        return paired_power(difference, independent, discordance=discordance, alpha=alpha) - power
+        return paired_power(difference, independent, discordance=discordance, alpha=alpha, freedom=freedom) - power
 
     return _root(gain, 0.0, math.sqrt(discordance))
 

@@ -57,7 +57,7 @@ def verify_run(
         RecallatkError: there is no complete run, or what it takes to repeat it is not there.
     """
     folder = _folder_of(folder)
-    report, record = load_report(folder, check=False), read_record(folder)  # what does not fit is named below
+    report, record = load_report(folder), read_record(folder)
     check_columns(report)
     data = None if data is None else Path(data)
     again = repeat_run(
@@ -126,7 +126,7 @@ def check_run_published(folder: str | os.PathLike[str], text: str) -> PublishedC
         ChoiceError: it is no printed number, or of a metric that the run does not have.
         RecallatkError: there is no complete run.
     """
-    report, published = load_report(_folder_of(folder), check=False), parse_published(text)
+    report, published = load_report(_folder_of(folder)), parse_published(text)
     metric = next(iter(report.values_by_metric)) if published.metric is None else published.metric
     if metric not in report.values_by_metric:
         raise ChoiceError(f"published {text!r}: the run has no {metric}; it has {', '.join(report.values_by_metric)}")

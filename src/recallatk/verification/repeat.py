@@ -327,3 +327,44 @@ def size(report: Report) -> str:
     if "both" in report.samples:
         return counted(report.num_queries, "image" if report.samples["both"].content else "row")
     return f"{counted(report.num_queries, 'query', 'queries')} and {counted(report.num_gallery, 'gallery item')}"
+
+
+def dataset_of(report: Report, folder: Path, data: Path | None = None) -> Dataset:
+    """The images of a saved run, as its record says they were read; none is opened.
+
+    Args:
+        report: its report.
+        folder: its folder.
+        data: where they lie now; by default where the record says.
+
+    Raises:
+        RecallatkError: the run was not made from images, or they are not there.
+    """
+    _, read = _recorded(report, folder)
+    if data is None and "data" not in read and "queries_folder" not in read:
+        raise RecallatkError("the run does not say where its images lie; name their folder (--data DIR)")
+    try:
+        return _dataset(report, read, data)
+    except ChoiceError as error:
+        raise RecallatkError(f"the data cannot be read as the record says ({error})") from error
+
+
+def embeddings_of(report: Report, folder: Path) -> EncodedDataset | None:
+    """The embeddings that a saved run keeps, or was made from, with what it was judged by; None where there are none.
+
+    Raises:
+        RecallatkError: they cannot be read, or are no longer those that were evaluated.
+    """
+    given, read = _recorded(report, folder)
+    if _kept_files(folder):
+        encoded = _kept(folder)
+    elif "query" in read:
+        paths = {name: _found(read[name], report) for name in _FILES if name in read}
+        options = {name: value for name, value in read.items() if name not in _FILES}
+        encoded = load_encoded(**{"on_error": "skip", **options, **paths})
+    else:
+        return None
+    if dict(getattr(report.samples, "digests", {})) not in ({}, digests_of(encoded, report.samples)):
+        raise RecallatkError("the embeddings are no longer those that were evaluated; repeat the run")
+    path = given.get("qrels")
+    return encoded if path is None else dataclasses.replace(encoded, qrels=load_qrels(_found(path, report)))

@@ -1,0 +1,543 @@
+"use strict";
+// Everything from the run goes into the page as text (textContent), never as markup.
+const data = JSON.parse(document.getElementById("data").textContent);
+const SVG = "http://www.w3.org/2000/svg";
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== ""));
+  return element;
+}
+
+function draw(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+const name = (text) => make("bdi", {}, text);
+const whole = (number) => number.toLocaleString("en");
+const counted = (number, noun, plural) => `${whole(number)} ${number === 1 ? noun : plural}`;
+
+/* Colours, and the copy button */
+
+const theme = document.getElementById("theme");
+const THEMES = { "": "as the system", light: "light", dark: "dark" };
+theme.hidden = false;
+theme.addEventListener("click", () => {
+  const names = Object.keys(THEMES);
+  const next = names[(names.indexOf(document.documentElement.dataset.theme || "") + 1) % names.length];
+  document.documentElement.dataset.theme = next;
+  theme.textContent = `Colours: ${THEMES[next]}`;
+});
+
+for (const button of document.querySelectorAll("button.copy")) {
+  button.hidden = false;
+  button.setAttribute("aria-live", "polite");
+  button.addEventListener("click", async () => {
+    const source = document.getElementById(button.dataset.of);
+    let done = false;
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+      done = true;
+    } catch {
+      getSelection().selectAllChildren(source); // where the browser keeps its clipboard from files
+      done = document.execCommand("copy");
+    }
+    button.textContent = done ? "Copied" : "Selected: copy it with the keyboard";
+    setTimeout(() => (button.textContent = "Copy the signature"), 2500);
+  });
+}
+
+/* Lists that are shown a page at a time */
+
+function pager(size, show) {
+  const before = make("button", { type: "button", onclick: () => go(at - 1) }, "Previous");
+  const after = make("button", { type: "button", onclick: () => go(at + 1) }, "Next");
+  const where = make("span", { role: "status" });
+  const bar = make("nav", { class: "pager" }, before, where, after);
+  let at = 0;
+  let rows = [];
+  let noun = ["row", "rows"];
+  function go(page) {
+    const pages = Math.max(1, Math.ceil(rows.length / size));
+    at = Math.min(Math.max(page, 0), pages - 1);
+    before.disabled = at === 0;
+    after.disabled = at === pages - 1;
+    before.hidden = after.hidden = pages === 1;
+    const total = counted(rows.length, ...noun);
+    where.textContent = pages === 1 ? total : `${total}, page ${whole(at + 1)} of ${whole(pages)}`;
+    show(rows.slice(at * size, (at + 1) * size));
+  }
+  return {
+    bar,
+    fill(found, words = noun) {
+      rows = found;
+      noun = words;
+      go(0);
+    },
+  };
+}
+
+const folded = (text) => text.normalize("NFC").toLowerCase();
+
+/* Tables: sorted by any column, searched by their texts */
+
+function table(place, columns, rows, title) {
+  const n = rows[columns[0].key].length;
+  const texts = columns.filter((column) => column.text).map((column) => column.key);
+  const haystack = Array.from({ length: n }, (_, row) => folded(texts.map((key) => rows[key][row]).join(" ")));
+  const search = make("input", { type: "search", oninput: () => refresh() });
+  const body = make("tbody");
+  let by = null;
+  let down = false;
+  const heads = columns.map((column) => {
+    const button = make("button", { type: "button", onclick: () => sort(column) }, column.title);
+    return make("th", { scope: "col", class: column.text || column.bar ? null : "number" }, column.sort === false ? column.title : button);
+  });
+  const pages = pager(25, (shown) => {
+    body.replaceChildren(...shown.map((row) => make("tr", {}, ...columns.map((column, at) => cell(column, row, at)))));
+  });
+  pages.bar.setAttribute("aria-label", `Pages of the table ${title}`);
+  function cell(column, row, at) {
+    const value = rows[column.key][row];
+    const tag = at === 0 ? "th" : "td";
+    const attributes = at === 0 ? { scope: "row" } : column.text || column.bar ? {} : { class: "number" };
+    if (column.show) return make(tag, attributes, column.show(value, row));
+    if (value === null) return make(tag, attributes, "–");
+    if (column.bar) {
+      const bar = make("span", { class: "bar", "aria-hidden": "true" }, make("i"));
+      bar.firstChild.style.width = `${100 * value}%`;
+      return make(tag, attributes, bar, value.toFixed(3));
+    }
+    return make(tag, attributes, column.text ? name(value || "(no label)") : column.digits ? value.toFixed(column.digits) : whole(value));
+  }
+  function sort(column) {
+    down = by === column ? !down : !column.text;
+    by = column;
+    heads.forEach((head, at) => {
+      if (columns[at] === by) head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    });
+    refresh();
+  }
+  function refresh() {
+    const wanted = folded(search.value);
+    const found = [];
+    for (let row = 0; row < n; row++) if (!wanted || haystack[row].includes(wanted)) found.push(row);
+    if (by) {
+      const values = rows[by.key];
+      const order = by.text ? (a, b) => (values[a] < values[b] ? -1 : values[a] > values[b] ? 1 : 0) : (a, b) => values[a] - values[b];
+      found.sort((a, b) => {
+        if (values[a] === null || values[b] === null) return (values[a] === null) - (values[b] === null);
+        return down ? order(b, a) : order(a, b);
+      });
+    }
+    pages.fill(found, ["row", "rows"]);
+  }
+  const scroll = make(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
+    make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body),
+  );
+  place.append(make("div", { class: "controls" }, make("label", {}, "Search", search)), scroll, pages.bar);
+  refresh();
+}
+
+function jump(text) {
+  return make("button", { type: "button", onclick: () => window.explorer && window.explorer.showLabel(text) }, name(text || "(no label)"));
+}
+
+function spark(values) {
+  const known = values.map((value, at) => [at, value]).filter(([, value]) => value !== null);
+  const x = ([at]) => 4 + (132 * at) / Math.max(values.length - 1, 1);
+  const y = ([, value]) => 19 - 16 * value;
+  const words = `over the steps: ${values.map((value) => (value === null ? "none" : value.toFixed(2))).join(", ")}`;
+  const svg = draw("svg", { viewBox: "0 0 140 22", class: "spark", role: "img", "aria-label": words });
+  if (!known.length) return svg;
+  svg.append(draw("path", { d: "M" + known.map((point) => `${x(point).toFixed(1)},${y(point).toFixed(1)}`).join("L") }));
+  const last = known[known.length - 1];
+  svg.append(draw("circle", { cx: x(last), cy: y(last), r: 2.5 }));
+  return svg;
+}
+
+function labelColumns() {
+  const label = { key: "label", title: "label", text: true };
+  if (data.kind === "history") {
+    return [
+      label,
+      { key: "first", title: "first", digits: 3 },
+      { key: "last", title: "last", digits: 3 },
+      { key: "change", title: "change", digits: 3 },
+      { key: "over", title: "over the steps", show: spark, sort: false, text: false, bar: true },
+    ];
+  }
+  label.show = (text) => jump(text);
+  if (data.kind === "compare") {
+    const columns = [label, { key: "n", title: "queries" }];
+    data.systems.forEach((system, at) => {
+      columns.push({ key: `value${at}`, title: system.name, bar: true });
+      if (at) columns.push({ key: `change${at}`, title: data.systems.length > 2 ? `change of ${system.name}` : "change", digits: 3 });
+    });
+    return columns;
+  }
+  const columns = [label, { key: "low", title: `recall@${Math.min(...data.ks)}`, bar: true }];
+  if (data.ks.length > 1) columns.push({ key: "high", title: `recall@${Math.max(...data.ks)}`, bar: true });
+  return columns.concat([
+    { key: "n", title: "queries" },
+    { key: "excluded", title: "excluded" },
+    { key: "rank", title: "median rank", digits: 1 },
+  ]);
+}
+
+const TABLES = {
+  labels: () => labelColumns(),
+  confusions: () => [
+    { key: "label", title: "label of the query", text: true },
+    { key: "retrieved", title: "retrieved instead", text: true },
+    { key: "count", title: "times" },
+    {
+      key: "example",
+      title: "such as",
+      text: true,
+      show: (id) => make("button", { type: "button", onclick: () => window.explorer.showId(id) }, name(id)),
+    },
+  ],
+};
+
+/* The queries */
+
+const pictures = data.pictures || {};
+const folder = document.querySelector('meta[name="recallatk-pictures"]').content;
+const labelOf = (item) => {
+  const codes = data.items.label[item];
+  return Array.isArray(codes) ? codes.map((code) => data.labels[code]).join(", ") : data.labels[codes];
+};
+const address = (item) => (folder ? `${folder}/${pictures[item]}` : pictures[item]);
+
+function badge(kind) {
+  const svg = draw("svg", { viewBox: "0 0 20 20", class: `badge ${kind}`, "aria-hidden": "true" });
+  if (kind === "hit") svg.append(draw("circle", { cx: 10, cy: 10, r: 9 }), draw("path", { d: "M5 10l4 4 6-8" }));
+  else svg.append(draw("rect", { x: 1, y: 1, width: 18, height: 18 }), draw("path", { d: "M5 5l10 10M15 5L5 15" }));
+  return svg;
+}
+
+function picture(item, kind, what) {
+  const box = make("div", { class: `picture ${kind}` });
+  const note = data.notes && data.notes[item];
+  if (item in pictures) {
+    const image = make("img", { src: address(item), alt: `${what} ${data.items.id[item]}` });
+    image.addEventListener("error", () => image.replaceWith(make("span", { class: "none" }, "picture missing: its file is not beside the page")));
+    box.append(image);
+    if (note) box.title = note;
+  } else box.append(make("span", { class: "none" }, note ? `missing: ${note}` : name(data.items.id[item])));
+  if (kind === "hit" || kind === "miss") box.append(badge(kind));
+  return box;
+}
+
+function Explorer(place) {
+  const n = data.queries.item.length;
+  const systems = data.systems;
+  const smallest = Math.min(...data.ks);
+  const chosen = new Set(data.chosen);
+  const ids = data.queries.item.map((item) => data.items.id[item]);
+  const idText = ids.map(folded);
+  const labelText = data.queries.item.map((item) => folded(labelOf(item) || ""));
+  let pair = [systems[0], systems[systems.length - 1]];
+  const value = (system, k, row) => system.value[k][row];
+  const miss = (system, k, row) => value(system, k, row) !== null && value(system, k, row) < 1;
+  const hit = (system, k, row) => value(system, k, row) === 1;
+  const margin = (system, row) => (system.wrong && system.wrong[row] !== null && system.similarity[row] !== null ? system.wrong[row] - system.similarity[row] : null);
+  const rank = (system, row) => (system.best[row] < 0 ? Infinity : system.ahead[row] + 1);
+
+  // Confident misses: the quarter of misses whose wrong neighbour is nearest, compared with the best positive.
+  const confident = new Map(
+    systems.map((system) => {
+      const margins = [];
+      for (let row = 0; row < n; row++) if (miss(system, smallest, row) && margin(system, row) !== null) margins.push(margin(system, row));
+      margins.sort((a, b) => b - a);
+      return [system, margins.length ? margins[Math.ceil(margins.length / 4) - 1] : null];
+    }),
+  );
+
+  const filters = [["all", "all queries", () => true]];
+  if (systems.length > 1) {
+    for (const other of systems.slice(1)) {
+      const [a, b] = [systems[0], other];
+      filters.push(
+        [`won:${b.name}`, `${a.name} right, ${b.name} wrong`, (row) => hit(a, smallest, row) && miss(b, smallest, row)],
+        [`lost:${b.name}`, `${b.name} right, ${a.name} wrong`, (row) => hit(b, smallest, row) && miss(a, smallest, row)],
+      );
+    }
+    filters.push(
+      ["wrong", systems.length > 2 ? "all wrong" : "both wrong", (row) => systems.every((system) => miss(system, smallest, row))],
+      ["right", systems.length > 2 ? "all right" : "both right", (row) => systems.every((system) => hit(system, smallest, row))],
+    );
+  } else {
+    const one = systems[0];
+    for (const k of data.ks) filters.push([`miss:${k}`, `misses at ${k}`, (row) => miss(one, k, row)]);
+    filters.push(["near", `near misses (a positive within the first ${2 * smallest})`, (row) => miss(one, smallest, row) && rank(one, row) <= 2 * smallest]);
+    if (confident.get(one) !== null) {
+      filters.push(["confident", "confident misses (the quarter with the nearest wrong item)", (row) => miss(one, smallest, row) && margin(one, row) !== null && margin(one, row) >= confident.get(one)]);
+    }
+    filters.push(
+      ["tied", "decided by ties", (row) => data.ks.some((k) => one.tied[row] > 0 && one.ahead[row] < k && one.ahead[row] + one.tied[row] >= k)],
+      ["hit", `hits at ${smallest}`, (row) => hit(one, smallest, row)],
+      ["excluded", "excluded: no positive", (row) => value(one, smallest, row) === null],
+    );
+  }
+
+  const count = (test) => {
+    let found = 0;
+    for (let row = 0; row < n; row++) if (test(row)) found++;
+    return found;
+  };
+  const options = filters.map(([key, words, test]) => [key, words, count(test)]);
+  const show = make(
+    "select",
+    { onchange: () => refresh() },
+    ...options.map(([key, words, found]) => make("option", { value: key }, `${words}: ${whole(found)}`)),
+  );
+  const start = options.find(([key, , found]) => found && (key.startsWith("miss:") || key.startsWith("won:") || key.startsWith("lost:")));
+  show.value = start ? start[0] : "all";
+  const order = make(
+    "select",
+    { onchange: () => refresh() },
+    make("option", { value: "hardest" }, "hardest first"),
+    systems.some((system) => system.wrong) ? make("option", { value: "confident" }, "most confident wrong first") : "",
+    make("option", { value: "random" }, "random"),
+    make("option", { value: "id" }, "by id"),
+  );
+  const seed = make("input", { type: "number", min: "0", step: "1", value: data.seed, oninput: () => refresh() });
+  const seedBox = make("label", { hidden: true }, "Seed", seed);
+  const label = make("input", { type: "search", oninput: () => refresh() });
+  const id = make("input", { type: "search", oninput: () => refresh() });
+  const only = make("input", { type: "checkbox", onchange: () => refresh() });
+  const list = make("div");
+  const pages = pager(10, (rows) => list.replaceChildren(...rows.map(card)));
+  pages.bar.setAttribute("aria-label", "Pages of queries");
+  const some = chosen.size < n;
+  place.append(
+    make(
+      "div",
+      { class: "controls", role: "search", "aria-label": "Queries" },
+      make("label", {}, "Show", show),
+      make("label", {}, "Order", order),
+      seedBox,
+      make("label", {}, "Label contains", label),
+      make("label", {}, "Id contains", id),
+      some && systems.some((system) => system.lists) ? make("label", {}, `Only the ${whole(chosen.size)} with neighbours`, only) : "",
+    ),
+    pages.bar,
+    list,
+  );
+
+  function refresh() {
+    const test = filters.find(([key]) => key === show.value)[2];
+    const [wantedLabel, wantedId] = [folded(label.value), folded(id.value)];
+    seedBox.hidden = order.value !== "random";
+    const found = [];
+    for (let row = 0; row < n; row++) {
+      if (test(row) && (!only.checked || chosen.has(row)) && (!wantedLabel || labelText[row].includes(wantedLabel)) && (!wantedId || idText[row].includes(wantedId))) found.push(row);
+    }
+    const keys = sortKeys();
+    found.sort((a, b) => keys[b] - keys[a] || (ids[a] < ids[b] ? -1 : 1));
+    pages.fill(found, ["query", "queries"]);
+  }
+
+  function sortKeys() {
+    const keys = new Float64Array(n);
+    // Splitmix: the same seed gives the same order in every browser.
+    const random = (row) => {
+      let z = (row + 1 + 0x9e3779b9 * (Number(seed.value) + 1)) | 0;
+      z = Math.imul(z ^ (z >>> 16), 0x85ebca6b);
+      z = Math.imul(z ^ (z >>> 13), 0xc2b2ae35);
+      return (z ^ (z >>> 16)) >>> 0;
+    };
+    for (let row = 0; row < n; row++) {
+      if (order.value === "hardest") keys[row] = Math.max(...pair.map((system) => (value(system, smallest, row) === null ? -1 : Math.min(rank(system, row), 1e15))));
+      else if (order.value === "confident") keys[row] = Math.max(...pair.map((system) => margin(system, row) ?? -9));
+      else if (order.value === "random") keys[row] = random(row);
+    }
+    return keys;
+  }
+
+  function state(system, row) {
+    const at = value(system, smallest, row);
+    if (at === null) return ["excluded", "excluded: no positive in the gallery"];
+    if (at === 1) return ["hit", `hit at ${smallest}`];
+    return at === 0 ? ["miss", `miss at ${smallest}`] : ["miss", `ties decide at ${smallest}: counts ${at}`];
+  }
+
+  function where(system, row) {
+    if (system.best[row] < 0) return "no positive";
+    const first = system.ahead[row] + 1;
+    const tied = system.tied[row] ? ` to ${whole(first + system.tied[row])} (tied)` : "";
+    return `best positive at rank ${whole(first)}${tied} of ${whole(system.candidates[row])}`;
+  }
+
+  function neighbour(item, kind, rankText, similarity) {
+    return make(
+      "li",
+      {},
+      picture(item, kind, kind === "hit" ? "right:" : "wrong:"),
+      make(
+        "div",
+        { class: "caption", title: data.items.id[item] },
+        make("span", { class: `mark ${kind}` }, `${kind === "hit" ? "✓ right" : "✗ wrong"}`),
+        ` ${rankText}`,
+        make("br"),
+        name(labelOf(item) || data.items.id[item]),
+        similarity === null ? "" : make("div", { class: "under" }, `similarity ${similarity.toFixed(3)}`),
+      ),
+    );
+  }
+
+  function strip(system, row) {
+    const { start, item, similarity, rank: ranks, flags } = system.lists;
+    const figures = [];
+    let best = false;
+    for (let at = start[row]; at < start[row + 1]; at++) {
+      const right = (flags[at] & 1) === 1;
+      best = best || right;
+      figures.push(neighbour(item[at], right ? "hit" : "miss", `#${whole(ranks[at])}${flags[at] & 2 ? " tied" : ""}`, similarity[at]));
+    }
+    if (!figures.length) return null;
+    if (!best && system.best[row] >= 0) {
+      const far = neighbour(system.best[row], "hit", `best positive, #${whole(system.ahead[row] + 1)}`, system.similarity[row]);
+      far.className = "far";
+      figures.push(far);
+    }
+    return make("ol", { tabindex: "0", "aria-label": `Nearest gallery items in ${system.name}` }, ...figures);
+  }
+
+  function card(row) {
+    const item = data.queries.item[row];
+    const parts = [];
+    for (const system of systems) {
+      const [kind, words] = state(system, row);
+      const mark = make("span", { class: `mark ${kind}` }, `${kind === "hit" ? "●✓" : kind === "miss" ? "■✗" : "○"} ${words}`);
+      const found = system.lists ? strip(system, row) : null;
+      const best = !found && system.best[row] >= 0 ? [": ", name(data.items.id[system.best[row]])] : [];
+      const about = make("p", { class: "about" }, mark, `; ${where(system, row)}`, ...best, `; ${counted(system.positives[row], "positive", "positives")}`);
+      if (systems.length > 1) parts.push(make("h4", {}, name(system.name)));
+      parts.push(about);
+      if (found) parts.push(found);
+      else if (system.lists && systems.length === 1) parts.push(make("p", { class: "about" }, "Its neighbours are not in this page (--num-queries)."));
+    }
+    const text = labelOf(item);
+    const head = make("h3", {}, name(ids[row]), text ? " · " : "", text ? name(text) : "");
+    const right = make("div", {}, ...parts);
+    const shown = item in pictures || (data.notes && data.notes[item]) || chosen.has(row);
+    const body = shown ? make("div", { class: "strip" }, make("div", {}, picture(item, "query-picture", "query")), right) : right;
+    return make("article", { class: "query" }, head, body);
+  }
+
+  function reset() {
+    show.value = "all";
+    label.value = id.value = "";
+    only.checked = false;
+  }
+  function reveal() {
+    refresh();
+    document.getElementById("queries").scrollIntoView();
+    show.focus({ preventScroll: true });
+  }
+  this.showLabel = (text) => {
+    reset();
+    label.value = text;
+    reveal();
+  };
+  this.showId = (text) => {
+    reset();
+    id.value = text;
+    reveal();
+  };
+  refresh();
+}
+
+/* The map */
+
+function map(place) {
+  const { item, x, y, state } = data.map;
+  const svg = draw("svg", { viewBox: "-1.05 -0.63 2.1 1.26", tabindex: "0", role: "img", "aria-label": "Map of the queries; the arrow keys go from point to point, and the line below the map says which" });
+  const words = ["hit", "miss", "excluded"];
+  const points = item.map((one, at) => {
+    const [cx, cy] = [x[at], -0.6 * y[at]];
+    if (state[at] === 1) {
+      const d = 0.009;
+      return draw("path", { class: "miss-point", d: `M${cx - d},${cy - d}l${2 * d},${2 * d}M${cx + d},${cy - d}l${-2 * d},${2 * d}`, "vector-effect": "non-scaling-stroke" });
+    }
+    return draw("circle", { class: state[at] ? "excluded-point" : "point", cx, cy, r: 0.009 });
+  });
+  const ring = draw("circle", { class: "chosen", r: 0.018, "vector-effect": "non-scaling-stroke", visibility: "hidden" });
+  svg.append(...points, ring);
+  const tip = make("div", { class: "tip", hidden: true });
+  const said = make("p", { class: "counts", role: "status" });
+  const label = make("input", { type: "search", oninput: dim });
+  const order = item.map((_, at) => at).sort((a, b) => x[a] - x[b]);
+  let current = -1;
+  function dim() {
+    const wanted = folded(label.value);
+    points.forEach((point, at) => point.classList.toggle("dim", Boolean(wanted) && !folded(labelOf(item[at]) || "").includes(wanted)));
+  }
+  function tell(at, spoken) {
+    ring.setAttribute("cx", x[at]);
+    ring.setAttribute("cy", -0.6 * y[at]);
+    ring.setAttribute("visibility", "visible");
+    const text = [name(data.items.id[item[at]]), make("br"), name(labelOf(item[at]) || ""), `, ${words[state[at]]}`];
+    tip.replaceChildren(...(item[at] in pictures ? [make("img", { src: address(item[at]), alt: "" })] : []), ...text);
+    tip.hidden = false;
+    const area = svg.getBoundingClientRect();
+    const screen = ring.getBoundingClientRect();
+    const left = screen.left - area.left + 18;
+    tip.style.left = `${Math.max(0, left + 150 > area.width ? left - 190 : left)}px`;
+    tip.style.top = `${svg.offsetTop + Math.max(0, Math.min(screen.top - area.top, area.height - 170))}px`;
+    if (spoken) said.textContent = `${data.items.id[item[at]]}: ${labelOf(item[at]) || "no label"}, ${words[state[at]]}`;
+  }
+  function away() {
+    tip.hidden = true;
+    ring.setAttribute("visibility", "hidden");
+  }
+  svg.addEventListener("pointermove", (event) => {
+    const matrix = svg.getScreenCTM().inverse();
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(matrix);
+    let [near, least] = [-1, 0.05 ** 2];
+    for (let one = 0; one < item.length; one++) {
+      const distance = (x[one] - at.x) ** 2 + (-0.6 * y[one] - at.y) ** 2;
+      if (distance < least) [near, least] = [one, distance];
+    }
+    if (near < 0) away();
+    else tell(near, false);
+  });
+  svg.addEventListener("pointerleave", away);
+  svg.addEventListener("blur", away);
+  svg.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    current = (current + step + order.length) % order.length;
+    tell(order[current], true);
+  });
+  place.append(
+    make("div", { class: "controls" }, make("label", {}, "Highlight labels that contain", label)),
+    make("p", { class: "counts" }, "● hit, ✗ miss, pale: excluded. Point at a mark, or use the arrow keys."),
+    svg,
+    tip,
+    said,
+  );
+}
+
+const explorerPlace = document.getElementById("explorer");
+if (explorerPlace && data.queries) window.explorer = new Explorer(explorerPlace);
+for (const place of document.querySelectorAll("[data-table]")) {
+  const key = place.dataset.table;
+  if (data.tables[key]) table(place, TABLES[key](), data.tables[key], key === "labels" ? "Labels" : "Confusions");
+}
+const mapPlace = document.getElementById("map");
+if (mapPlace && data.map) map(mapPlace);

@@ -1,0 +1,222 @@
+"""The page in a real browser (Debian's chromium): what a reader sees, clicks and hears.
+
+apt-get install chromium && make test-page
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+
+import pytest
+
+from page_worlds import HOSTILE, grouped, hostile, photos, source
+from recallatk import compare, evaluate_embeddings, track
+from recallatk.page import PageOptions, compare_page, history_page, run_page, write_page
+
+pytestmark = pytest.mark.integration
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+QUIET = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+SERIOUS = {"serious", "critical"}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium; as root: apt-get install chromium")
+    sandbox = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=[*sandbox, *QUIET])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    """Open a page; at its end nothing was fetched from outside and nothing was complained of."""
+    said, asked, contexts = [], [], []
+
+    def open_page(page, *, width=1280, scheme="light"):
+        file = tmp_path / f"page {len(contexts)} é.html"
+        write_page(page, file)
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(file.as_uri())
+        return tab
+
+    yield open_page
+    assert not said
+    outside = [address for address in asked if not address.startswith(("file:", "data:"))]
+    assert not outside
+    for context in contexts:
+        context.close()
+
+
+def serious(tab):
+    """What axe finds, in short."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(tab).response["violations"]
+    return [(one["id"], [node["target"] for node in one["nodes"]][:3]) for one in found if one["impact"] in SERIOUS]
+
+
+def two_systems():
+    sources = {"good": source(grouped(60, 6, noise=0.8)), "bad": source(grouped(60, 6, noise=2.5))}
+    return compare_page(compare({name: one.report for name, one in sources.items()}), sources)
+
+
+def three_epochs():
+    runs = {f"epoch_{e}": evaluate_embeddings(grouped(60, 6, noise=3.0 - e)) for e in range(3)}
+    return history_page(track(runs), runs)
+
+
+PAGES = {"run": lambda: run_page(photos(2.0)), "hostile": lambda: run_page(hostile()), "compare": two_systems,
+         "history": three_epochs}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("kind", PAGES)
+def test_readers_of_every_kind_can_use_it(show, kind, width, scheme):
+    tab = show(PAGES[kind](), width=width, scheme=scheme)
+    assert serious(tab) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_filters_order_search_and_pages(show):
+    one = photos(2.0)
+    tab = show(run_page(one))
+    queries = one.report.queries
+    missed = int((queries["recall@1"] < 1).sum())
+    assert tab.get_by_role("status").first.text_content().startswith(f"{missed} queries")
+    first = tab.locator(".query h3").first.text_content()
+    hardest = max(queries["negatives_ahead"][row] for row in range(len(queries["id"])) if queries["recall@1"][row] < 1)
+    assert f"rank {hardest + 1} of" in tab.locator(".query .about").first.text_content()
+    tab.get_by_role("button", name="Next").first.click()
+    assert "page 2 of" in tab.get_by_role("status").first.text_content()
+    assert tab.locator(".query h3").first.text_content() != first
+    tab.get_by_label("Show").select_option("hit")
+    assert tab.locator(".query .mark.hit").first.text_content().endswith("hit at 1")
+    tab.get_by_label("Show").select_option("all")
+    tab.get_by_label("Label contains").fill("monument")
+    assert tab.get_by_role("status").first.text_content().startswith("27 queries")
+    tab.get_by_label("Id contains").fill("opera")
+    assert tab.locator(".query").count() == 1
+    tab.get_by_label("Id contains").fill("")
+    orders = []
+    for seed in ("1", "2", "1"):
+        tab.get_by_label("Order").select_option("random")
+        tab.get_by_label("Seed").fill(seed)
+        orders.append(tab.locator(".query h3").all_text_contents())
+    assert orders[0] == orders[2] != orders[1]
+    for option in tab.get_by_label("Show").locator("option").all():
+        tab.get_by_label("Show").select_option(option.get_attribute("value"))
+        stated = int(option.text_content().rsplit(": ", 1)[1].replace(",", ""))
+        tab.get_by_label("Label contains").fill("")
+        assert tab.get_by_role("status").first.text_content().split(" ")[0] == str(stated)
+
+
+def test_tables_sort_and_lead_to_the_queries(show):
+    tab = show(run_page(photos(2.0)))
+    table = tab.locator('[data-table="labels"]')
+    head = table.get_by_role("button", name="queries", exact=True)
+    head.click()
+    assert table.locator('th[aria-sort="descending"]').text_content() == "queries"
+    numbers = [int(cell.text_content()) for cell in table.locator("tbody tr td:nth-child(4)").all()]
+    assert numbers == sorted(numbers, reverse=True)
+    table.get_by_label("Search").fill("hamm")
+    assert table.locator("tbody tr").count() == 1
+    table.get_by_role("button", name="hammer").click()
+    assert tab.get_by_label("Label contains").input_value() == "hammer"
+    tab.locator('[data-table="confusions"] tbody button').first.click()
+    assert tab.locator(".query").count() == 1
+
+
+def test_the_whole_of_it_works_from_the_keyboard(show):
+    tab = show(run_page(photos(2.0)))
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.textContent") == "Skip to the content"
+    tab.locator("#map svg").focus()
+    tab.keyboard.press("ArrowRight")
+    assert tab.locator("#map [role=status]").text_content()
+    tab.locator("#theme").focus()
+    light = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    tab.keyboard.press("Enter")
+    tab.keyboard.press("Enter")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    assert tab.locator("#theme").text_content() == "Colours: dark"
+
+
+def test_the_signature_is_copied(show):
+    one = source(grouped(30, 5))
+    tab = show(run_page(one))
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.get_by_role("button", name="Copy the signature").click()
+    tab.get_by_text("Copied", exact=True).wait_for()
+    assert tab.evaluate("navigator.clipboard.readText()") == str(one.report.signature)
+
+
+def test_hovering_the_map_shows_the_picture(show):
+    tab = show(run_page(photos(2.0)))
+    box = tab.locator("#map .point").first.bounding_box()
+    tab.locator("#map svg").scroll_into_view_if_needed()
+    box = tab.locator("#map .point").first.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert tab.locator("#map .tip img").count() == 1
+
+
+def test_hostile_names_are_shown_and_do_nothing(show):
+    tab = show(run_page(hostile()))
+    tab.get_by_label("Show").select_option("all")
+    seen = tab.locator(".query h3 bdi:first-child").all_text_contents()
+    tab.get_by_role("button", name="Next").first.click()
+    seen += tab.locator(".query h3 bdi:first-child").all_text_contents()
+    assert set(HOSTILE) <= set(seen)
+    assert tab.evaluate("window.hit") is None
+    assert tab.title() == f"{HOSTILE[2]} · recallatk"
+
+
+@pytest.mark.parametrize("pictures", ["embed", "folder"])
+def test_pictures_are_seen_and_missing_ones_are_said(show, pictures):
+    tab = show(run_page(photos(2.0), PageOptions(pictures=pictures)))
+    widths = "[...document.querySelectorAll('.picture img')].map((one) => one.naturalWidth)"
+    tab.wait_for_load_state("load")
+    tab.wait_for_function("[...document.querySelectorAll('.picture img')].every((one) => one.complete)")
+    assert min(tab.evaluate(widths)) > 0
+    tab.get_by_label("Show").select_option("all")
+    tab.get_by_label("Id contains").fill("wrench")
+    assert "missing: the file cannot be read" in tab.locator("#explorer").text_content()
+
+
+def test_compare_filters_who_is_right(show):
+    tab = show(two_systems())
+    options = tab.get_by_label("Show").locator("option").all_text_contents()
+    assert [option.split(":")[0] for option in options[1:3]] == ["good right, bad wrong", "bad right, good wrong"]
+    assert sum(int(option.rsplit(" ", 1)[1]) for option in options[1:]) == 60
+    assert tab.locator(".query").first.locator("ol").count() == 2
+
+
+def test_large_runs_open_and_filter_fast(show, capsys):
+    for n, labels in ((5_000, 500), (60_000, 1_000)):
+        one = source(grouped(n, labels, noise=1.5))
+        page = run_page(one, PageOptions(num_queries=200))
+        started = time.perf_counter()
+        tab = show(page)
+        tab.locator(".query").first.wait_for()
+        opened = time.perf_counter() - started
+        started = time.perf_counter()
+        tab.get_by_label("Order").select_option("id")
+        tab.get_by_label("Show").select_option("all")
+        sorted_after = time.perf_counter() - started
+        with capsys.disabled():
+            sys.stdout.write(
+                f"\n{n:,} queries, {page.size / 1e6:.1f} MB: open in {opened:.2f} s, sorted in {sorted_after:.2f} s\n"
+            )
+        assert f"{n:,} queries" in tab.get_by_role("status").first.text_content()
