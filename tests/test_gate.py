@@ -88,6 +88,13 @@ def test_shares_of_hits_under_ties_and_means_over_labels_are_exact_enough() -> N
     assert (at.passed, at.short) == (True, 0.0)
 
 
+def test_a_miss_by_less_than_is_printed_is_not_printed_as_nothing() -> None:
+    (below,) = check_gate(first(20), minimum={"recall@1": "0.3333334"})
+    assert below.line.startswith("failed: recall@1 is 0.333333, 6.7e-08 below the 0.3333334 asked for")
+    (above,) = check_gate(first(20), minimum={"recall@1": "0.3333333"})
+    assert above.line.startswith("passed: recall@1 is 0.333333, 3.3e-08 above the 0.3333333 asked for")
+
+
 # --- what it says of noise
 
 
