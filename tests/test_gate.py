@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,7 +10,17 @@ import numpy as np
 import pytest
 
 from command_line import Result, recallatk
-from recallatk import EvalProtocol, RecallatkError, Report, check_gate, evaluate_scores, load_report, save_run
+from recallatk import (
+    EvalProtocol,
+    RecallatkError,
+    Report,
+    check_gate,
+    evaluate_scores,
+    load_report,
+    plan,
+    save_run,
+    track,
+)
 from recallatk.types import ChoiceError, SampleSet
 from test_history import LABELS, report
 
@@ -75,6 +86,13 @@ def test_shares_of_hits_under_ties_and_means_over_labels_are_exact_enough() -> N
     macro = report([row % 5 < 4 for row in range(60)], average="macro")
     (at,) = check_gate(macro, minimum={"recall@1": 0.8}, max_drop=[])
     assert (at.passed, at.short) == (True, 0.0)
+
+
+def test_a_miss_by_less_than_is_printed_is_not_printed_as_nothing() -> None:
+    (below,) = check_gate(first(20), minimum={"recall@1": "0.3333334"})
+    assert below.line.startswith("failed: recall@1 is 0.333333, 6.7e-08 below the 0.3333334 asked for")
+    (above,) = check_gate(first(20), minimum={"recall@1": "0.3333333"})
+    assert above.line.startswith("passed: recall@1 is 0.333333, 3.3e-08 above the 0.3333333 asked for")
 
 
 # --- what it says of noise
@@ -143,6 +161,23 @@ def test_all_hit_and_all_miss(share: int) -> None:
 
 
 # --- refusals
+
+
+def test_a_value_that_is_not_the_one_of_its_queries_never_passes() -> None:
+    """As where queries.parquet of one run lies beside the record of another, or the record was edited."""
+    run, other = report(np.arange(60) % 2 > 0), report([1] * 60)
+    mixed = dataclasses.replace(run, values_by_metric=other.values_by_metric)
+    with pytest.raises(RecallatkError, match=r"recall@1 is 0\.500000 in its rows and 1.000000 in its record"):
+        check_gate(mixed, minimum={"recall@1": "0.9"})
+    with pytest.raises(RecallatkError, match="in its record"):
+        check_gate(mixed, max_drop=[("base", run, 0)])
+    with pytest.raises(RecallatkError, match="in its record"):
+        plan(mixed)
+    with pytest.raises(RecallatkError, match="in its record"):
+        track({"alone": mixed})
+    history = track({"e1": run, "e2": mixed})
+    assert [step.name for step in history.failed] == ["e2"]
+    assert "in its record" in history.failed[0].error
 
 
 def test_a_run_on_other_data_is_an_error_and_no_pass() -> None:

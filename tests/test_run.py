@@ -679,3 +679,36 @@ def test_where_the_files_lie_does_not_enter_the_signature(files: tuple[list[Path
     here, there = (evaluate(query, labels, gallery, G_LABELS, of_files, (1,)) for query, gallery in (files, moved))
     assert here.signature == there.signature
     assert here.queries["id"][0].startswith("query/")
+
+
+# --- records that no version wrote
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("metrics",), {}),
+        (("metrics", "recall@1", "value"), float("nan")),
+        (("metrics", "recall@1", "value"), "0.5"),
+        (("metrics", "recall@1", "n"), 0),
+        (("metrics", "recall@1", "hits"), float("inf")),
+        (("metrics", "recall@1", "interval", "low"), None),
+        (("protocol", "ks"), []),
+        (("intervals", "confidence"), "x"),
+        (("provenance", "environment"), []),
+        (("hashes",), None),
+        (("hashes", "emb"), 5),
+    ],
+)
+def test_a_record_that_no_version_wrote_is_damaged(path: tuple[str, ...], value: object, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((6, 3))
+    save_run(recallatk.evaluate_embeddings(EmbeddingSet(rows, list("aabbcc"))), tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "record.json").read_text("utf-8"))
+    place = record
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    (tmp_path / "run" / "record.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(RecallatkError, match="the record is damaged") as caught:
+        load_report(tmp_path / "run")
+    assert type(caught.value) is RecallatkError

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from recallatk.comparison import Pairing, pair
+from recallatk.comparison.differences import check_rows
 from recallatk.comparison.verdict import p_value
 from recallatk.report import Report, Value
 from recallatk.statistics import Interval, PairedTest, paired_test
@@ -96,6 +97,7 @@ def check_gate(
         raise ChoiceError("there is nothing to check; give a least value (--min recall@1=0.80) or --max-drop BASE=0.01")
     if significant_only and not max_drop:
         raise ChoiceError("--significant-only is about drops; give --max-drop BASE=0.01 with it")
+    check_rows("the run", report)
     floors = [_at_least(report, name, limit) for name, limit in minimum.items()]
     drops = [
         _drop(report, name, base, limit, metric, significant_only=significant_only, intervals=intervals)
@@ -131,7 +133,7 @@ def _at_least(report: Report, metric: str, limit: float | str) -> Condition:
     line = f"{metric} is {value.value:.6f}, " + (
         f"exactly the {_share(least)} asked for"
         if short == 0
-        else f"{abs(float(short)):.6f} {'above' if passed else 'below'} the {_share(least)} asked for"
+        else f"{_apart(short)} {'above' if passed else 'below'} the {_share(least)} asked for"
     )
     noise = None if interval is None else interval.low <= float(least) <= interval.high
     if interval is not None:
@@ -195,10 +197,10 @@ def _drop_line(
 ) -> str:
     way = "lost" if drop > 0 else "gained"
     line = f"{metric} is {now:.6f}, " + (
-        f"the same as in {name}" if drop == 0 else f"{abs(float(drop)):.6f} {way} against {name} ({before:.6f})"
+        f"the same as in {name}" if drop == 0 else f"{_apart(drop)} {way} against {name} ({before:.6f})"
     )
     if drop > most:
-        line += f", {float(drop - most):.6f} more than the {_share(most)} allowed"
+        line += f", {_apart(drop - most)} more than the {_share(most)} allowed"
     elif drop > 0:
         line += f", exactly the {_share(most)} allowed" if drop == most else f"; {_share(most)} is allowed"
     line += f"; p = {p_value(test.p_value, alpha)}"
@@ -253,7 +255,18 @@ def _rounded(exact: Fraction) -> Fraction:
 
 
 def _share(limit: Fraction) -> str:
-    return f"{float(limit):g}" if len(f"{float(limit):g}") > 3 else f"{float(limit):.2f}"
+    text = f"{float(limit):.15g}"
+    return text if len(text) > 3 else f"{float(limit):.2f}"
+
+
+def _apart(difference: Fraction) -> str:
+    """A difference in six decimals; a smaller one in two digits, as it is not nothing.
+
+    >>> _apart(Fraction(-1, 3)), _apart(Fraction(1, 10**9))
+    ('0.333333', '1.0e-09')
+    """
+    size = abs(float(difference))
+    return f"{size:.6f}" if size >= 5e-7 or not size else f"{size:.1e}"
 
 
 def _ends(interval: Interval) -> str:

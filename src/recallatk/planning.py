@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recallatk.comparison import pair
+from recallatk.comparison.differences import check_rows
 from recallatk.comparison.pairing import is_hit
 from recallatk.report import Report
 from recallatk.statistics import detectable_difference, interval_of_mean, paired_test, queries_needed
@@ -188,6 +189,7 @@ def plan(
     """
     metric = metric or f"recall@{min(report.protocol.ks)}"
     _check(report, metric, differences)
+    check_rows("the run", report)
     if against is not None and discordance is not None:
         raise ChoiceError("give a second run or discordance, not both: two runs show how many queries differ")
     rule = intervals or (report.intervals if report.intervals.clustered else IntervalRule())

@@ -313,7 +313,7 @@ def report_from_record(
 
     Raises:
         RecallatkError: the record has another schema.
-        ValueError: it has no metric, or one that is no number.
+        ValueError: it has no metric.
     """
     if record.get("schema") != SCHEMA:
         raise RecallatkError(f"this record has the schema {record.get('schema')!r}; this version reads {SCHEMA!r}")
@@ -347,9 +347,6 @@ def report_from_record(
 
 def _value(known: Mapping[str, Any]) -> Value:
     interval = known.get("interval")
-    odd = [name for name in ("value", "n") if type(known[name]) not in (int, float)]
-    if odd:
-        raise ValueError(f"{odd[0]} is {known[odd[0]]!r}, which is no number")
     return Value(**{**known, "interval": None if interval is None else Interval(**interval)})
 
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from recallatk.comparison.differences import check_rows
 from recallatk.comparison.pairing import Alignment, align, choose_metric, choose_rule, is_hit
 from recallatk.history.order import Order, missing_steps, order_runs
 from recallatk.history.selection import Selection, select
@@ -177,7 +178,7 @@ def track(
     """
     names = list(runs)
     order = order_runs(names, [_encoder(run) for run in runs.values()], [_finished(run) for run in runs.values()], by)
-    ordered = {names[row]: runs[names[row]] for row in order.rows}
+    ordered = {names[row]: _checked(names[row], runs[names[row]]) for row in order.rows}
     reports = {name: run for name, run in ordered.items() if isinstance(run, Report)}
     failed = {name: one_line(str(run)) for name, run in ordered.items() if not isinstance(run, Report)}
     if not reports:
@@ -229,6 +230,16 @@ def track(
         rule,
         (*forced, *notes),
     )
+
+
+def _checked(name: str, run: Report | Exception) -> Report | Exception:
+    """A run, or why its rows are not those of its record."""
+    try:
+        if isinstance(run, Report):
+            check_rows(name, run)
+    except RecallatkError as error:
+        return error
+    return run
 
 
 def _alone(

@@ -15,8 +15,9 @@ from recallatk.arrow import from_arrow
 from recallatk.report import Report, report_from_record
 from recallatk.run.encoded import EncodedDataset, save_encoded
 from recallatk.run.environment import describe_environment
+from recallatk.run.kinds import check_kinds
 from recallatk.run.samples import SavedSamples, digests_of, write_samples
-from recallatk.types import EvalProtocol, RecallatkError
+from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
 from recallatk.wording import counted, one_line
 
 RECORD = "record.json"
@@ -156,12 +157,15 @@ def load_report(folder: str | os.PathLike[str]) -> Report:
         raise RecallatkError(f"{folder}: {QUERIES} is missing beside {RECORD}; the run is not complete")
     try:
         with (folder / QUERIES).open("rb") as stream:
-            table = pq.read_table(stream)
+            table = pq.read_table(stream, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise RecallatkError(f"{folder / QUERIES}: cannot be read as Parquet: {_reason(error)}") from error
     queries = from_arrow(table)
     try:
         report = report_from_record(record, queries, SavedSamples(folder / SAMPLES))
+        check_kinds(report)
+    except ChoiceError as error:  # nobody chose anything here
+        raise RecallatkError(f"{folder / RECORD}: the record is damaged ({_reason(error)}); repeat the run") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RecallatkError(f"{folder / RECORD}: the record is damaged ({_reason(error)}); repeat the run") from error
     wrong = _what_is_wrong(report, table.num_rows)

@@ -93,7 +93,7 @@ def _read(path: Path) -> dict[str, tuple[SampleSet, tuple[str, ...] | None]]:
 
     try:
         with path.open("rb") as stream:
-            columns: dict[str, list[Any]] = pq.read_table(stream).to_pydict()
+            columns: dict[str, list[Any]] = pq.read_table(stream, use_threads=False).to_pydict()
         roles = columns.pop("role")
         found = {}
         for role in dict.fromkeys(roles):
