@@ -294,6 +294,16 @@ def test_what_cannot_be_written_is_said_in_a_line(run, flags, code, message):
     assert not done.out
 
 
+def test_lists_of_other_embeddings_than_those_evaluated_are_refused(run, tmp_path):
+    file = next(run.glob("embeddings*query*.npy"))
+    rows = np.load(file)
+    np.save(file, rows[::-1])
+    done = recallatk("report", run, "-o", tmp_path / "a.run")
+    assert (done.code, done.err.count("\n")) == (3, 1)
+    assert "the embeddings are no longer those that were evaluated" in done.err
+    assert not (tmp_path / "a.run").exists()
+
+
 def test_a_run_without_embeddings_says_how_to_keep_them(tmp_path):
     save_run(evaluate_embeddings(random_set()), tmp_path / "run")
     done = recallatk("report", tmp_path / "run", "--format", "trec-run")

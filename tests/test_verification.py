@@ -405,6 +405,14 @@ def test_embeddings_made_again_with_another_flag_name_its_key(world):
     assert found["embeddings: 1 image (gallery) has another embedding"] == ["gallery/red/c.png"]
 
 
+def test_what_stands_beside_an_interval_is_shown_where_its_ends_are_the_same(world):
+    made(*COMMANDS["intervals"])
+    edit_record(lambda record: record["metrics"]["recall@1"]["interval"].update(clusters=99, caveat="so so"))
+    (moved,) = verify_run("run").moved
+    assert moved.part == "intervals"
+    assert [item.split(":")[0] for item in moved.items] == ["clusters", "caveat"]
+
+
 def test_an_edited_protocol_is_found(world):
     made(*COMMANDS["query and gallery"])
     edit_record(lambda record: record["protocol"].update(ties="optimistic"))

@@ -16,7 +16,7 @@ from recallatk.comparison import Pairing, pair
 from recallatk.comparison.differences import check_rows
 from recallatk.comparison.verdict import p_value
 from recallatk.report import Report, Value
-from recallatk.statistics import Interval, PairedTest, paired_test
+from recallatk.statistics import Interval, PairedTest, name_clusters, paired_test
 from recallatk.types import ChoiceError, IntervalRule
 from recallatk.wording import one_line
 
@@ -161,18 +161,19 @@ def _drop(
     before, now = (run.values_by_metric[pairing.metric] for run in (base, report))
     drop = _exact_drop(pairing, before, now, macro=report.protocol.average == "macro")
     short = drop - most
-    alpha = round(1 - rule.confidence, 12)
+    alpha = rule.alpha
     shown = test.difference < 0 and test.p_value <= alpha
     passed = short <= 0 or (significant_only and not shown)
     line = _drop_line(name, pairing.metric, before.value, now.value, drop, most, test, alpha)
     told = shown or test.smallest_p <= alpha
+    noun = name_clusters(rule.cluster)[1]
     if drop > 0:
         line += "; " + (
             "the paired test shows a drop"
             if shown
             else "within noise: the paired test shows no drop"
             if told
-            else f"noise or not cannot be told: so few {_clusters(rule)} differ that the paired test never shows a drop"
+            else f"noise or not cannot be told: so few {noun} differ that the paired test never shows a drop"
         )
         if short > 0 and passed:
             line += ", and --significant-only lets that pass"
@@ -271,7 +272,3 @@ def _apart(difference: Fraction) -> str:
 
 def _ends(interval: Interval) -> str:
     return f"{100 * interval.confidence:g} % interval {interval.low:.4f} to {interval.high:.4f}"
-
-
-def _clusters(rule: IntervalRule) -> str:
-    return "labels" if rule.cluster == "label" else f"values of {rule.cluster}"

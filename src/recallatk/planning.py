@@ -10,11 +10,18 @@ from typing import Any
 
 from recallatk.comparison import pair
 from recallatk.comparison.differences import check_rows
-from recallatk.comparison.pairing import is_hit
-from recallatk.report import Report
-from recallatk.statistics import detectable_difference, interval_of_mean, paired_test, queries_needed
+from recallatk.report import Report, is_hit
+from recallatk.statistics import (
+    detectable_difference,
+    interval_of_mean,
+    name_clusters,
+    paired_test,
+    queries_needed,
+    unpaired_difference,
+    unpaired_queries,
+)
 from recallatk.statistics.clusters import cluster_queries
-from recallatk.statistics.power import ALPHA, POWER
+from recallatk.statistics.power import POWER
 from recallatk.types import ChoiceError, IntervalRule, RecallatkError
 from recallatk.wording import counted, one_line
 
@@ -148,10 +155,10 @@ class Plan:
 
     @property
     def _plural(self) -> str:
-        return "labels" if self.cluster == "label" else f"values of {self.cluster}"
+        return name_clusters(self.cluster)[1]
 
     def _clusters(self, count: int) -> str:
-        return counted(count, "label") if self.cluster == "label" else f"{count:,} values of {self.cluster}"
+        return counted(count, *name_clusters(self.cluster))
 
 
 def plan(
@@ -236,7 +243,7 @@ def plan(
     if effect < 1 or value_effect < 1:
         notes.append("a design effect below 1 is taken as 1: so few queries cannot promise that it holds")
     effect, value_effect = max(effect, 1.0), max(value_effect, 1.0)
-    alpha = round(1 - rule.confidence, 12)
+    alpha = rule.alpha
     asked = tuple(differences) or DIFFERENCES
     how: dict[str, float] = {"power": power, "alpha": alpha}
     n = report.values_by_metric[metric].n
@@ -276,36 +283,6 @@ def plan(
     )
 
 
-def unpaired_queries(value: float, gain: float, *, power: float = POWER, alpha: float = ALPHA) -> float | None:
-    """The independent queries that each of two systems takes, on different queries, to show a gain over a value.
-
-    By Cohen's effect size h, the difference of arcsines (statsmodels' `proportion_effectsize`, `NormalIndPower`).
-
-    Returns:
-        None if there is no such gain: the value would be above 1.
-
-    >>> round(unpaired_queries(0.9, 0.02), 1)
-    3204.7
-    """
-    if value + gain > 1:
-        return None
-    h = 2 * (math.asin(math.sqrt(value + gain)) - math.asin(math.sqrt(value)))
-    return 2 * (_margin(power, alpha) / h) ** 2
-
-
-def unpaired_difference(value: float, n: float, *, power: float = POWER, alpha: float = ALPHA) -> float | None:
-    """The least gain over a value that two systems show on n different independent queries each.
-
-    Returns:
-        None if no gain is large enough.
-
-    >>> round(unpaired_difference(0.7, 740), 4)
-    0.0644
-    """
-    angle = math.asin(math.sqrt(value)) + _margin(power, alpha) * math.sqrt(2 / n) / 2
-    return None if angle > math.pi / 2 else math.sin(angle) ** 2 - value
-
-
 def _detectable(n: int, discordance: float, effect: float, how: dict[str, float]) -> float | None:
     """The least difference that n queries show; None where not even all that differ on one side would show."""
     found = detectable_difference(n, discordance=discordance, design_effect=effect, **how)
@@ -314,12 +291,6 @@ def _detectable(n: int, discordance: float, effect: float, how: dict[str, float]
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
-
-
-def _margin(power: float, alpha: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri(1 - alpha / 2) + ndtri(power))
 
 
 def _whole(queries: float | None, effect: float) -> int | None:

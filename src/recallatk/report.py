@@ -47,6 +47,15 @@ class Value:
     interval: Interval | None = None
 
 
+def is_hit(metric: str) -> bool:
+    """Whether a metric is a hit or a miss for each query.
+
+    >>> is_hit("recall@5"), is_hit("map@5")
+    (True, False)
+    """
+    return metric.partition("@")[0] in ("recall", "cmc")
+
+
 @dataclasses.dataclass(frozen=True)
 class WithoutPositive:
     """Queries without a positive, for one reason.

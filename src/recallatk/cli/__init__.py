@@ -15,7 +15,7 @@ from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
 
 from recallatk.cli.check import check
 from recallatk.cli.compare import compare
-from recallatk.cli.delivery import DATA, check_metrics, check_output, deliver
+from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_EMBEDDINGS,
     NO_ENCODING,
@@ -46,14 +46,12 @@ from recallatk.cli.history import history
 from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming, with_qrels
 from recallatk.cli.page import check_page_file, page_of_each
 from recallatk.cli.plan import plan
-from recallatk.cli.printing import fail, make_console, print_table, tell, tell_notes
+from recallatk.cli.printing import DATA, INTERRUPTED, USAGE, fail, make_console, print_table, tell, tell_notes
 from recallatk.cli.report import report as report_command
 from recallatk.cli.score import LABELLED, read_qrels, score
 from recallatk.cli.verify import verify
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
 from recallatk.wording import counted
-
-USAGE, INTERRUPTED = 2, 130
 
 
 def _version() -> str:

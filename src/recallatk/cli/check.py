@@ -11,12 +11,9 @@ from cyclopts import Parameter
 
 from recallatk.cli.flags import ENCODING_GROUP, NO_PROTOCOL, NO_READING, OUTPUT_GROUP, Protocol, Reading
 from recallatk.cli.inputs import load_images
-from recallatk.cli.printing import print_table, progress, tell
+from recallatk.cli.printing import DATA, print_table, progress, tell
 from recallatk.cli.score import LABELLED, read_qrels
 from recallatk.wording import counted, one_line
-
-FAULTY = 3
-"""The exit code where something would stop an evaluation."""
 
 LABELS_SHOWN = 20
 
@@ -73,7 +70,7 @@ def check(
         _print(inspection)
     if inspection.errors:
         tell([f"recallatk: {counted(len(inspection.errors), 'error')} in the data"])
-        sys.exit(FAULTY)
+        sys.exit(DATA)
 
 
 def _print(inspection: Any) -> None:

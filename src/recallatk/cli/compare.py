@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from recallatk.cli.flags import INTERVALS_GROUP, NO_PAGE, OUTPUT_GROUP, PAGE_GROUP, Many, PageContent
 from recallatk.cli.page import check_page_file, write_compare_page
+from recallatk.statistics import RESAMPLES, SEED
 from recallatk.types import ChoiceError, RecallatkError
 
 Form = Literal["text", "markdown", "latex", "csv", "json"]
@@ -22,7 +23,6 @@ SUFFIXES: dict[str, Form] = {
     ".csv": "csv",
     ".json": "json",
 }
-RECORD = "record.json"
 
 
 @Parameter(name="*", group=INTERVALS_GROUP)
@@ -56,8 +56,8 @@ def compare(
     k: Annotated[tuple[int, ...], Parameter(name="--ks")] = (),
     force: bool = False,
     name: Many = (),
-    resamples: int = 9_999,
-    seed: int = 0,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
     intervals: DifferenceIntervals = AS_IN_THE_FIRST_RUN,
     format: Annotated[Form | None, Parameter(group=OUTPUT_GROUP)] = None,  # noqa: A002 - the flag's name
     json: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
@@ -89,7 +89,7 @@ def compare(
     """
     from recallatk.comparison import choose_rule
     from recallatk.comparison import compare as compare_reports
-    from recallatk.run import load_report
+    from recallatk.run import load_report, run_folder
 
     if len(runs) < 2:
         raise ChoiceError("name at least two runs: recallatk compare BASELINE OTHER")
@@ -104,7 +104,7 @@ def compare(
         raise ChoiceError(f"--resamples {resamples}: at least 1 is needed; 9999 is usual")
     if seed < 0:
         raise ChoiceError(f"--seed {seed}: give a whole number from 0 on")
-    reports = {one: load_report(_folder(run)) for one, run in zip(names, runs, strict=True)}
+    reports = {one: load_report(run) for one, run in zip(names, runs, strict=True)}
     found = compare_reports(
         reports,
         metric=tested,
@@ -115,7 +115,7 @@ def compare(
     )
     write_result(_form(found, form, everything=all_), output)
     if report is not None:
-        folders = {one: _folder(run) for one, run in zip(names, runs, strict=True)}
+        folders = {one: run_folder(run) for one, run in zip(names, runs, strict=True)}
         write_compare_page(found, reports, folders, report, page, overwrite=overwrite)
 
 
@@ -164,16 +164,11 @@ def _metric(metric: str | None, k: Sequence[int]) -> str | None:
     return None if metric is None else str(parse_metric(metric))
 
 
-def _folder(run: Path) -> Path:
-    """The folder of a run, which may be named by its record."""
-    return run.parent if run.name == RECORD else run
-
-
 def _names(runs: Sequence[Path], given: Sequence[str]) -> list[str]:
-    from recallatk.run import distinct_names
+    from recallatk.run import distinct_names, run_folder
 
     if not given:
-        return distinct_names([_folder(run) for run in runs])
+        return distinct_names([run_folder(run) for run in runs])
     if len(given) != len(runs):
         raise ChoiceError(f"--name stands for {len(given)} of {len(runs)} runs; give one for each, or none")
     if len(set(given)) < len(given) or not all(given):

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from recallatk.cli.flags import Output
-from recallatk.cli.gate import NOT_PASSED, Conditions
+from recallatk.cli.gate import Conditions
 from recallatk.cli.page import MakePage
-from recallatk.cli.printing import print_comparison, tell, tell_notes
+from recallatk.cli.printing import DATA, NOT_PASSED, print_comparison, tell, tell_notes
 from recallatk.types import ChoiceError, RecallatkError
-
-DATA = 3
-"""The exit code of an error in the data."""
 
 
 def check_metrics(metrics: Sequence[str]) -> tuple[str, ...]:

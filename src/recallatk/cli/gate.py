@@ -12,10 +12,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from recallatk.cli.flags import NO_GATE, OUTPUT_GROUP, Gate
+from recallatk.cli.printing import NOT_PASSED
 from recallatk.types import ChoiceError
-
-NOT_PASSED = 1
-"""The exit code where a condition is not met."""
 
 
 @dataclasses.dataclass(frozen=True)

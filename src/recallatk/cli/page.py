@@ -161,9 +161,9 @@ def write_run_page(
     """The page of a saved run."""
     check_page_file(file, content, overwrite=overwrite)
     from recallatk.page import run_page
-    from recallatk.run import RECORD, load_report
+    from recallatk.run import load_report, run_folder
 
-    folder = run.parent if run.name == RECORD else run
+    folder = run_folder(run)
     report = load_report(folder)
     title = name or folder.resolve().name
     source = source_of_run(title, report, folder, data=data, pictures=content.pictures != "none")

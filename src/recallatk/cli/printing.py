@@ -9,6 +9,9 @@ from typing import Any
 
 from recallatk.wording import one_line
 
+NOT_PASSED, USAGE, DATA, INTERRUPTED = 1, 2, 3, 130
+"""Exit codes beside 0: a gate that failed or a run that verify finds changed; usage; data and files; Ctrl-C."""
+
 
 def print_comparison(reports: dict[str, Any], *, percent: bool) -> None:
     """One row an encoder; what each report warns of goes to standard error."""

@@ -62,7 +62,7 @@ def report(
         data: html: where the images lie now; by default where the record says.
     """
     from recallatk.exports import FORMATS
-    from recallatk.run import distinct_names, load_report
+    from recallatk.run import distinct_names, load_report, run_folder
 
     if not runs:
         raise ChoiceError("name the folder of a run: recallatk report DIR")
@@ -83,7 +83,7 @@ def report(
         write_run_page(runs[0], output, page, data=data, overwrite=overwrite, name=next(iter(name), None))
         return
     check_page_file(None, page, overwrite=overwrite)
-    folders = [run.parent if run.name == "record.json" else run for run in runs]
+    folders = [run_folder(run) for run in runs]
     reports = {one: load_report(run) for one, run in zip(name or distinct_names(folders), folders, strict=True)}
     if form in TREC:
         if len(runs) > 1:
@@ -101,6 +101,7 @@ def _trec(form: str, folder: Path, title: str, found: Any, *, length: int, qrels
     """The lines of lists or qrels; what is to be known of them goes to standard error."""
     from recallatk.exports import cut_ties, trec_ids, trec_qrels, trec_run
     from recallatk.neighbours import nearest
+    from recallatk.verification.repeat import embeddings_of
 
     protocol = found.protocol
     judged = None if qrels is None else read_qrels(qrels, protocol)
@@ -115,7 +116,11 @@ def _trec(form: str, folder: Path, title: str, found: Any, *, length: int, qrels
         if protocol.no_positive == "miss":
             tell(["queries without a positive are misses here; qrels do not hold them, so trec_eval leaves them out"])
         return trec_qrels(query, gallery, protocol=protocol, qrels=judged)
-    encoded = _embeddings(folder, alone=gallery is None)
+    encoded = embeddings_of(found, folder)
+    if encoded is None:
+        raise RecallatkError(
+            f"{folder}: the run keeps no embeddings, which lists are made from; repeat it with --save-embeddings"
+        )
     most = len(encoded.gallery or encoded.query)
     lists = nearest(encoded.query, encoded.gallery, min(length, most), protocol=protocol, qrels=judged)
     tied = int((lists.tied & (lists.rows >= 0)).any(axis=1).sum())
@@ -126,14 +131,3 @@ def _trec(form: str, folder: Path, title: str, found: Any, *, length: int, qrels
         ends = counted(cut, "list ends", "lists end")
         tell([f"{ends} inside the tie of the best positive, which is left out; use a larger --length"])
     return trec_run(lists, encoded.query, encoded.gallery, tag="".join(title.split()) or "recallatk")
-
-
-def _embeddings(folder: Path, *, alone: bool) -> Any:
-    from recallatk.run import embedding_files, load_encoded
-
-    files = embedding_files(folder / "embeddings.npy", alone=alone)
-    if not all(file.is_file() for file in files):
-        raise RecallatkError(
-            f"{folder}: the run keeps no embeddings, which lists are made from; repeat it with --save-embeddings"
-        )
-    return load_encoded(*files, on_error="skip", labels_required=False)

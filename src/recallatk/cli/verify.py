@@ -10,10 +10,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from recallatk.cli.flags import ENCODING_GROUP, OUTPUT_GROUP, Many
-from recallatk.cli.printing import progress
+from recallatk.cli.printing import NOT_PASSED, progress
 from recallatk.wording import one_line
-
-DIFFERS = 1
 
 
 def verify(
@@ -62,7 +60,7 @@ def verify(
     else:
         print(f"[repeated]\n{outcome.text()}" if checks else outcome.text())
     if not outcome.identical or not all(check.reproduced for check in checks):
-        sys.exit(DIFFERS)
+        sys.exit(NOT_PASSED)
 
 
 def _plain(check: Any) -> dict[str, Any]:

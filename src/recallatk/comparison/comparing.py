@@ -19,10 +19,12 @@ from recallatk.comparison.pairing import (
     choose_rule,
     pair_at,
 )
-from recallatk.comparison.pairing import is_hit as _is_hit
 from recallatk.comparison.rendering import as_csv, as_html, as_latex, as_markdown, as_text
 from recallatk.report import Report
+from recallatk.report import is_hit as _is_hit
 from recallatk.statistics import (
+    RESAMPLES,
+    SEED,
     Clusters,
     Interval,
     PairedTest,
@@ -33,8 +35,6 @@ from recallatk.statistics import (
 from recallatk.types import IntervalRule, Label, each_label
 
 SCHEMA = "recallatk.comparison/1"
-RESAMPLES = 9_999
-SEED = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Comparison:
     @property
     def alpha(self) -> float:
         """The level: differences with p above it are not shown."""
-        return round(1 - self.intervals.confidence, 10)
+        return self.intervals.alpha
 
     def __str__(self) -> str:
         return self.text()
@@ -307,17 +307,9 @@ def _system(aligned: Alignment, name: str, clusters: Clusters, rule: IntervalRul
     values = {}
     for metric in aligned.metrics:
         each = aligned.values(name, metric)
-        # On all of its queries the value is the one that the run reported, to the last digit.
-        whole = len(each) == report.num_evaluated and clusters.average == report.protocol.average
-        value = report[metric] if whole else _mean(each, clusters)
-        values[metric] = ComparedValue(value, interval_of_mean(each, clusters, rule=rule, hits=_is_hit(metric)))
+        interval = interval_of_mean(each, clusters, rule=rule, hits=_is_hit(metric))
+        values[metric] = ComparedValue(aligned.mean(name, metric, clusters), interval)
     return System(name, report.signature.run_id, str(report.signature), report.provenance.encoder, values)
-
-
-def _mean(each: Values, clusters: Clusters) -> float:
-    if clusters.average == "micro":
-        return math.fsum(each) / len(each)
-    return math.fsum(clusters.sums(each)) / math.fsum(clusters.weights)
 
 
 def _changed(aligned: Alignment, values: Values) -> tuple[ChangedQuery, ...]:

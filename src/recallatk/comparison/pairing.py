@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recallatk.comparison.differences import check_rows, find_differences, find_notes
-from recallatk.report import Report
+from recallatk.report import Report, is_hit
 from recallatk.statistics import Clusters, cluster_queries
 from recallatk.types import ChoiceError, IntervalRule, Label, RecallatkError
 from recallatk.wording import counted, one_line
@@ -85,6 +85,13 @@ class Alignment:
     def values(self, name: str, metric: str) -> Values:
         """The value of each common query in one run, under the tie rule of its protocol."""
         return np.asarray(self.column(name, metric), np.float64)
+
+    def mean(self, name: str, metric: str, clusters: Clusters) -> float:
+        """The mean over the common queries; where these are all of the run's, to the last digit what it reported."""
+        report, values = self.reports[name], self.values(name, metric)
+        if len(values) == report.num_evaluated and clusters.average == report.protocol.average:
+            return report[metric]
+        return clusters.mean(values)
 
     def movable(self, name: str, metric: str) -> Flags | None:
         """Of a hit at k: the queries for which the order of equal similarities decides; None of another metric."""
@@ -314,15 +321,6 @@ def choose_rule(baseline: Report, intervals: IntervalRule | None = None) -> Inte
     if intervals is not None:
         return intervals
     return own if own.clustered else IntervalRule(cluster=own.cluster, confidence=own.confidence)
-
-
-def is_hit(metric: str) -> bool:
-    """Whether a metric is a hit or a miss for each query.
-
-    >>> is_hit("recall@5"), is_hit("map@5")
-    (True, False)
-    """
-    return metric.partition("@")[0] in ("recall", "cmc")
 
 
 def has_made_up_ids(report: Report) -> bool:

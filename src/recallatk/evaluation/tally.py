@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from recallatk.metrics import MetricName, Values, chance_of_hit, mean_value
 from recallatk.ranking import Ranking
-from recallatk.report import Value
+from recallatk.report import Value, is_hit
 from recallatk.statistics import Clusters, interval_of_mean
 from recallatk.types import EvalProtocol, IntervalRule, Label, Samples, Ties
 
@@ -66,7 +66,7 @@ def summarise(
     """
     per_query = {ties: columns.values[str(name), ties][kept] for ties in TIE_RULES}
     means = {ties: mean_value(values, labels, average=protocol.average) for ties, values in per_query.items()}
-    hit_or_miss = name.name in ("recall", "cmc") and name.k is not None
+    hit_or_miss = is_hit(str(name))
     interval = interval_of_mean(per_query[protocol.ties], clusters, rule=intervals, hits=hit_or_miss)
     value = Value(means[protocol.ties], len(kept), means["pessimistic"], means["optimistic"], interval=interval)
     if not hit_or_miss or name.k is None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from recallatk.comparison.differences import check_rows
-from recallatk.comparison.pairing import Alignment, align, choose_metric, choose_rule, is_hit
+from recallatk.comparison.pairing import Alignment, align, choose_metric, choose_rule
 from recallatk.history.order import Order, missing_steps, order_runs
 from recallatk.history.selection import Selection, select
-from recallatk.report import Report, Value
+from recallatk.report import Report, Value, is_hit
 from recallatk.statistics import Interval, PairedTest, adjust_holm, interval_of_mean, paired_test
 from recallatk.types import IntervalRule, RecallatkError
 from recallatk.wording import counted, one_line
@@ -288,19 +287,12 @@ class _Curve:
         self.hits = is_hit(metric)
         self.per_query = {name: aligned.values(name, metric) for name in self.names}
         self.movable = {name: aligned.movable(name, metric) for name in self.names}
-        self.values = {name: self._value(name, report) for name, report in aligned.reports.items()}
+        self.values = {name: aligned.mean(name, metric, self.clusters) for name in self.names}
         self.best = max(self.names, key=self.values.__getitem__)
         self._done, self._on_progress = 0, on_progress
         self._tests: dict[tuple[str, str], PairedTest] = {}
         # Of a difference there is no Wilson interval; where every query stands on its own, so do the clusters.
         self._paired = dataclasses.replace(rule, ci="cluster-t") if rule.ci in ("wilson", "clopper-pearson") else rule
-
-    def _value(self, name: str, report: Report) -> float:
-        """The value that the report has, or that of the common queries where some were left aside."""
-        values = self.per_query[name]
-        if len(values) == report.num_evaluated:
-            return report[self.metric]
-        return math.fsum(self.clusters.sums(values)) / math.fsum(self.clusters.weights)
 
     def interval(self, name: str) -> Interval | None:
         return interval_of_mean(self.per_query[name], self.clusters, rule=self.rule, hits=self.hits)

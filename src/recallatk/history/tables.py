@@ -190,7 +190,7 @@ def _least_p(test: PairedTest) -> float:
 
 
 def _alpha(history: History) -> float:
-    return round(1 - history.rule.confidence, 12)
+    return history.rule.alpha
 
 
 def missing_lines(history: History) -> list[str]:

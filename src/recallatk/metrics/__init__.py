@@ -17,7 +17,7 @@ from recallatk.metrics.average_precision import (
     capped_average_precision,
     trapezoid_average_precision,
 )
-from recallatk.metrics.first import chance_of_hit, hit_at_k, reciprocal_rank
+from recallatk.metrics.first import chance_of_hit, hit_at_k, hits_of_counts, reciprocal_rank
 from recallatk.metrics.found import (
     capped_recall_at_k,
     inverse_negative_penalty,
@@ -31,7 +31,7 @@ from recallatk.metrics.levels import Counts, Values
 from recallatk.ranking import Depth, Ranking
 from recallatk.types import LARGEST_K, Average, ChoiceError, Label, Ties, each_label
 
-__all__ = ["METRICS", "Metric", "MetricName", "Values", "chance_of_hit", "mean_value", "parse_metric"]
+__all__ = ["METRICS", "Metric", "MetricName", "Values", "chance_of_hit", "hits_of_counts", "mean_value", "parse_metric"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,9 +22,20 @@ def hit_at_k(ranking: Ranking, k: int, ties: Ties) -> Values:
     places left, the chance that a random order puts a positive into these places is 1 - C(n, r) / C(n + p, r)
     (McSherry and Najork, ECIR 2008), rounded once from the exact ratio. Pessimistic: a + n < k. Optimistic: a < k.
     """
-    ahead = ranking.at_best(ranking.negatives_ahead)
-    negatives = ranking.at_best(ranking.negatives_tied)
-    positives = ranking.at_best(ranking.positives_tied)
+    columns = (ranking.negatives_ahead, ranking.negatives_tied, ranking.positives_tied)
+    return hits_of_counts(*map(ranking.at_best, columns), k=k, ties=ties)
+
+
+def hits_of_counts(ahead: Counts, negatives: Counts, positives: Counts, *, k: int, ties: Ties) -> Values:
+    """`hit_at_k` from what is kept of each query: for any k, without the ranking.
+
+    Args:
+        ahead: (n,) negatives ahead of the best positives.
+        negatives: (n,) negatives level with them.
+        positives: (n,) positives level with each other; 0 for a query without any, which is a miss.
+        k: the cutoff.
+        ties: the tie rule.
+    """
     places = k - ahead
     if ties == "pessimistic":
         return ((places > negatives) & (positives > 0)).astype(np.float64)

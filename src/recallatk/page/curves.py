@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.metrics import chance_of_hit, mean_value
+from recallatk.metrics import chance_of_hit, hits_of_counts, mean_value
 from recallatk.page.selection import smallest_k, value_of
 from recallatk.report import Report
 from recallatk.statistics import cluster_queries, interval_of_mean
@@ -63,18 +63,9 @@ def recall_over_k(report: Report) -> list[Point]:
 
 def hits_at(report: Report, k: int) -> Values:
     """recall@k of each query for any k, from the counts that a run keeps; 0 without a positive."""
-    ahead, negatives, positives = (
-        np.asarray(report.queries[name], np.int64) for name in ("negatives_ahead", "negatives_tied", "positives_tied")
-    )
-    places = k - ahead
-    if report.protocol.ties == "pessimistic":
-        return ((places > negatives) & (positives > 0)).astype(np.float64)
-    values = ((places > 0) & (positives > 0)).astype(np.float64)
-    if report.protocol.ties == "expected":
-        for row in np.flatnonzero((values > 0) & (places <= negatives)).tolist():
-            tied = np.array([negatives[row] + positives[row]])
-            values[row] = chance_of_hit(tied, positives[row : row + 1], int(places[row]))[0]
-    return values
+    columns = ("negatives_ahead", "negatives_tied", "positives_tied")
+    counts = (np.asarray(report.queries[name], np.int64) for name in columns)
+    return hits_of_counts(*counts, k=k, ties=report.protocol.ties)
 
 
 def rank_counts(report: Report) -> list[tuple[str, int]]:

@@ -12,11 +12,11 @@ from recallatk.run.encoded import (
 )
 from recallatk.run.environment import describe_environment
 from recallatk.run.folder import (
-    RECORD,
     check_run_folder,
     load_report,
     read_protocol,
     read_record,
+    run_folder,
     save_failure,
     save_run,
 )
@@ -27,7 +27,6 @@ from recallatk.run.scores import score_lists, score_matrix
 from recallatk.run.series import distinct_names, load_runs
 
 __all__ = [
-    "RECORD",
     "EncodedDataset",
     "SavedSamples",
     "check_run_folder",
@@ -43,6 +42,7 @@ __all__ = [
     "load_runs",
     "read_protocol",
     "read_record",
+    "run_folder",
     "save_encoded",
     "save_failure",
     "save_run",

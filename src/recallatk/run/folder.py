@@ -136,6 +136,12 @@ def _empty(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
+def run_folder(run: str | os.PathLike[str]) -> Path:
+    """The folder of a run, which may also be named by its record."""
+    run = Path(run)
+    return run.parent if run.name == RECORD else run
+
+
 def load_report(folder: str | os.PathLike[str]) -> Report:
     """Read the report of a saved run.
 
@@ -148,8 +154,7 @@ def load_report(folder: str | os.PathLike[str]) -> Report:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    folder = Path(folder)
-    folder = folder.parent if folder.name == RECORD else folder
+    folder = run_folder(folder)
     if (folder / FAILED).is_file():
         raise RecallatkError(f"{folder}: this run failed: {read_failure(folder)}")
     record = read_record(folder)

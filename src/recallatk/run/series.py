@@ -9,7 +9,7 @@ from pathlib import Path
 from recallatk.datasets.naming import shown
 from recallatk.encoders.request import natural_order
 from recallatk.report import Report
-from recallatk.run.folder import FAILED, RECORD, load_report, read_failure
+from recallatk.run.folder import FAILED, RECORD, load_report, read_failure, run_folder
 from recallatk.types import RecallatkError
 
 
@@ -34,7 +34,7 @@ def load_runs(places: Sequence[str | os.PathLike[str]]) -> dict[str, Report | Re
 
 
 def _runs_in(place: Path) -> list[Path]:
-    place = place.parent if place.name == RECORD else place
+    place = run_folder(place)
     if not os.path.isdir(place):  # noqa: PTH112 - a name may be long
         raise RecallatkError(f"{place}: no such folder; name runs, or a folder that holds them")
     if (place / RECORD).exists() or (place / FAILED).exists():

@@ -147,7 +147,7 @@ def paired_test(
     if movable is None:
         movable = ~(np.isin(first, (0.0, 1.0)) & np.isin(second, (0.0, 1.0)))
     return PairedTest(
-        difference=math.fsum(sums) / math.fsum(clusters.weights),
+        difference=clusters.mean(differences),
         interval=asked,
         p_value=p_value,
         exact=exact,
@@ -161,7 +161,7 @@ def paired_test(
         ties=int(np.count_nonzero(differences == 0)),
         discordance=float(np.count_nonzero(differences)) / len(differences),
         design_effect=effect,
-        minimum_detectable_effect=_detectable(differences, sums, clusters, effect, 1 - rule.confidence),
+        minimum_detectable_effect=_detectable(differences, sums, clusters, effect, rule.alpha),
         mcnemar=mcnemar(first, second, movable) if hits else None,
     )
 

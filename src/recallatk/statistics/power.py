@@ -1,6 +1,6 @@
 """Power: how many queries it takes to see a difference, and which difference so many queries show.
 
-Of a paired comparison. The difference of two hits is -1, 0 or 1, so its variance is the share of queries that differ
+Paired: the difference of two hits is -1, 0 or 1, so its variance is the share of queries that differ
 (discordance) less the square of the difference. Where queries of one cluster are alike, n queries tell as much as
 n / design effect of independent ones. The power is that of the paired t-test (statsmodels' `TTestPower`).
 """
@@ -38,7 +38,6 @@ def paired_power(
     from scipy.stats import nct, norm, t
 
     freedom = n - 1 if freedom is None else freedom
-
     variance = discordance - difference**2
     if variance <= 0:
         return 1.0
@@ -124,6 +123,42 @@ def detectable_difference(
         return paired_power(difference, independent, discordance=discordance, alpha=alpha, freedom=freedom) - power
 
     return _root(gain, 0.0, math.sqrt(discordance))
+
+
+def unpaired_queries(value: float, gain: float, *, power: float = POWER, alpha: float = ALPHA) -> float | None:
+    """The independent queries that each of two systems takes, on different queries, to show a gain over a value.
+
+    By Cohen's effect size h, the difference of arcsines (statsmodels' `proportion_effectsize`, `NormalIndPower`).
+
+    Returns:
+        None if there is no such gain: the value would be above 1.
+
+    >>> round(unpaired_queries(0.9, 0.02), 1)
+    3204.7
+    """
+    if value + gain > 1:
+        return None
+    h = 2 * (math.asin(math.sqrt(value + gain)) - math.asin(math.sqrt(value)))
+    return 2 * (_margin(power, alpha) / h) ** 2
+
+
+def unpaired_difference(value: float, n: float, *, power: float = POWER, alpha: float = ALPHA) -> float | None:
+    """The least gain over a value that two systems show on n different independent queries each.
+
+    Returns:
+        None if no gain is large enough.
+
+    >>> round(unpaired_difference(0.7, 740), 4)
+    0.0644
+    """
+    angle = math.asin(math.sqrt(value)) + _margin(power, alpha) * math.sqrt(2 / n) / 2
+    return None if angle > math.pi / 2 else math.sin(angle) ** 2 - value
+
+
+def _margin(power: float, alpha: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri(1 - alpha / 2) + ndtri(power))
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:

@@ -57,6 +57,10 @@ class PublishedNumber:
         """Whether a value is printed with these digits, a half being rounded up or to the even digit."""
         return self.low <= value < self.high or (value == self.high and self.high_included)
 
+    def nearest(self, value: Fraction) -> Fraction:
+        """Of the values that print so the one that is nearest to a value."""
+        return min(max(value, self.low), self.high)
+
     def hits(self, n: int) -> range:
         """The counts of hits among n queries that print so; empty where none does."""
         first, last = math.ceil(self.low * n), math.floor(self.high * n)
@@ -141,7 +145,7 @@ class PublishedCheck:
     @property
     def _nearest(self) -> Fraction:
         """Of the values that print so the one that is nearest to ours."""
-        return min(max(Fraction(self.hits or 0) / self.n, self.published.low), self.published.high)
+        return self.published.nearest(Fraction(self.hits or 0) / self.n)
 
     @property
     def verdict(self) -> str:
@@ -270,7 +274,7 @@ def check_published(
         for what, count in (other_counts or {}).items()
         if count > 0
     ]
-    nearest = min(max(ours / n, published.low), published.high)
+    nearest = published.nearest(ours / n)
     p_value, p_nearest = (float(binomtest(round(hits), n, float(one)).pvalue) for one in (published.value, nearest))
     return PublishedCheck(
         published=published,

@@ -41,6 +41,11 @@ class IntervalRule:
             raise ChoiceError(f"confidence={self.confidence!r} is no share between 0 and 1; 0.95 is usual")
 
     @property
+    def alpha(self) -> float:
+        """The level of a test that goes with it: 1 - confidence, in its own digits."""
+        return round(1 - self.confidence, 12)
+
+    @property
     def clustered(self) -> bool:
         """Whether queries of one cluster are taken together."""
         return self.ci in ("cluster-t", "cluster-bootstrap")

@@ -8,7 +8,7 @@ from typing import get_args
 
 from recallatk.encoding import Progress
 from recallatk.report import Report
-from recallatk.run import RECORD, SavedSamples, describe_environment, load_report, read_record
+from recallatk.run import SavedSamples, describe_environment, load_report, read_record, run_folder
 from recallatk.statistics.published import PublishedCheck, check_published, parse_published
 from recallatk.types import ChoiceError, Encoder, RecallatkError, SampleSet
 from recallatk.verification.comparison import (
@@ -56,7 +56,7 @@ def verify_run(
     Raises:
         RecallatkError: there is no complete run, or what it takes to repeat it is not there.
     """
-    folder = _folder_of(folder)
+    folder = run_folder(folder)
     report, record = load_report(folder), read_record(folder)
     check_columns(report)
     data = None if data is None else Path(data)
@@ -126,7 +126,7 @@ def check_run_published(folder: str | os.PathLike[str], text: str) -> PublishedC
         ChoiceError: it is no printed number, or of a metric that the run does not have.
         RecallatkError: there is no complete run.
     """
-    report, published = load_report(_folder_of(folder)), parse_published(text)
+    report, published = load_report(run_folder(folder)), parse_published(text)
     metric = next(iter(report.values_by_metric)) if published.metric is None else published.metric
     if metric not in report.values_by_metric:
         raise ChoiceError(f"published {text!r}: the run has no {metric}; it has {', '.join(report.values_by_metric)}")
@@ -147,12 +147,6 @@ def check_run_published(folder: str | os.PathLike[str], text: str) -> PublishedC
         hits_max=value.hits_max,
         other_counts={what: n for what, n in others.items() if n != value.n},
     )
-
-
-def _folder_of(run: str | os.PathLike[str]) -> Path:
-    """The folder of a run, also where its record is named."""
-    run = Path(run)
-    return run.parent if run.name == RECORD else run
 
 
 def _order(moved: Moved) -> int:

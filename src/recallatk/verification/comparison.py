@@ -97,7 +97,10 @@ def compare_values(then: Report, now: Report) -> list[Moved]:
                 Moved("values", f"{name}: {old.value:.6f} then, {new.value:.6f} now{_apart(old.value, new.value)}")
             )
         elif moved == ["interval"]:
-            found.append(Moved("intervals", f"{name}: {_interval(old.interval)} then, {_interval(new.interval)} now"))
+            text = f"{name}: {_interval(old.interval)} then, {_interval(new.interval)} now"
+            beside = [{k: "none" if v == "" else v for k, v in (one["interval"] or {}).items()} for one in fields]
+            lines = differing_keys(*beside)
+            found.append(Moved("intervals", text, tuple(lines)))
         elif moved:
             shown = [
                 {**fields_, "interval": _interval(value.interval)}
