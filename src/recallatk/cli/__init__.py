@@ -17,6 +17,7 @@ from recallatk.cli.check import check
 from recallatk.cli.compare import compare
 from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
+    NO_CLUSTER,
     NO_EMBEDDINGS,
     NO_ENCODING,
     NO_GATE,
@@ -28,6 +29,7 @@ from recallatk.cli.flags import (
     NO_READING,
     OUTPUT_GROUP,
     PAGE_GROUP,
+    Cluster,
     Embeddings,
     Encoding,
     Gate,
@@ -46,7 +48,7 @@ from recallatk.cli.history import history
 from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming, with_qrels
 from recallatk.cli.page import check_page_file, page_of_each
 from recallatk.cli.plan import plan
-from recallatk.cli.printing import DATA, INTERRUPTED, USAGE, fail, make_console, print_table, tell, tell_notes
+from recallatk.cli.printing import DATA, INTERRUPTED, USAGE, fail, make_console, print_table, progress, tell, tell_notes
 from recallatk.cli.report import report as report_command
 from recallatk.cli.score import LABELLED, read_qrels, score
 from recallatk.cli.verify import verify
@@ -99,6 +101,7 @@ def eval_(
     reading: Reading = NO_READING,
     encoding: Encoding = NO_ENCODING,
     ranking: Ranking = NO_RANKING,
+    cluster: Cluster = NO_CLUSTER,
     gate: Gate = NO_GATE,
     output: Output = NO_OUTPUT,
     report: Annotated[Path | None, Parameter(group=PAGE_GROUP)] = None,
@@ -139,7 +142,8 @@ def eval_(
     if reading.qrels is not None:
         qrels = read_qrels(reading.qrels, protocol)
         jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
-    runs = _evaluate(jobs, protocol, metric, {**engine, "intervals": intervals}, started, several=several)
+    choices = {**engine, "intervals": intervals, "cluster": cluster.run_on}
+    runs = _evaluate(jobs, protocol, metric, choices, started, several=several, quiet=output.quiet)
     deliver(runs, output, folders, several=several, conditions=conditions, make_page=make_page)
 
 
@@ -361,6 +365,7 @@ def _evaluate(
     started: datetime,
     *,
     several: bool,
+    quiet: bool = False,
 ) -> Iterator[tuple[str, Any, Any]]:
     """Evaluate each job when its turn comes: (name, report or the error that it came to, embeddings)."""
     from recallatk.run import evaluate_encoded
@@ -369,8 +374,10 @@ def _evaluate(
         report = encoded
         if not isinstance(encoded, RecallatkError):
             try:
-                with naming(spec, several=several):
-                    report = evaluate_encoded(encoded, protocol=protocol, metrics=metrics, started=started, **choices)
+                # Only a cluster takes long enough, and says how far it is.
+                with naming(spec, several=several), progress("ranking", None, quiet=quiet) as told:
+                    shared = {"metrics": metrics, "started": started, "on_progress": told}
+                    report = evaluate_encoded(encoded, protocol=protocol, **shared, **choices)
             except ChoiceError:  # a flag is wrong: it is so for all of them
                 raise
             except RecallatkError as error:

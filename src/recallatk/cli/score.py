@@ -10,10 +10,12 @@ from cyclopts import Parameter
 
 from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
+    NO_CLUSTER,
     NO_INTERVALS,
     NO_OUTPUT,
     NO_PROTOCOL,
     NO_SCORES,
+    Cluster,
     Intervals,
     Many,
     Output,
@@ -35,6 +37,7 @@ def score(
     protocol: Protocol = NO_PROTOCOL,
     intervals: Intervals = NO_INTERVALS,
     scores: Scores = NO_SCORES,
+    cluster: Cluster = NO_CLUSTER,
     output: Output = NO_OUTPUT,
 ) -> None:
     """Score what any system returned: a TREC run with qrels, ranked lists, or a matrix of scores.
@@ -61,6 +64,7 @@ def score(
         "memory": budget,
         "started": started,
         "intervals": intervals,
+        "cluster": cluster.run_on,
     }
     qrels = None if scores.qrels is None else read_qrels(scores.qrels, protocol)
     report = score_files(vars(scores), qrels=qrels, **common)

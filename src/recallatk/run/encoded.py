@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recallatk.cache import Cache
+from recallatk.cluster import ranking_on
 from recallatk.datasets.naming import as_source, shown
 from recallatk.embeddings import LoadedEmbeddings, load_embeddings, save_embeddings
 from recallatk.encoding import BATCH, Progress, encode
@@ -150,6 +151,8 @@ def evaluate_encoded(
     memory: int | None = None,
     threads: int | None = None,
     started: datetime | None = None,
+    cluster: str | None = None,
+    on_progress: Progress | None = None,
 ) -> Report:
     """Evaluate an encoded data set and note where and when that was done.
 
@@ -162,23 +165,27 @@ def evaluate_encoded(
         memory: as for `evaluate_embeddings`.
         threads: as for `evaluate_embeddings`.
         started: when the work began, for the record.
+        cluster: where to rank, as for `recallatk.cluster.joined`: "ray", "auto" or an address; None: in this process.
+            `memory` and `threads` are then those of each worker.
+        on_progress: told of the tasks of a cluster that are done and known of.
 
     Raises:
-        RecallatkError: as for `evaluate_embeddings`.
+        RecallatkError: as for `evaluate_embeddings`, or the cluster cannot do it.
     """
     provenance = dataclasses.replace(encoded.provenance, environment=describe_environment(started))
-    return evaluate_embeddings(
-        encoded.query,
-        encoded.gallery,
-        protocol=protocol,
-        qrels=encoded.qrels,
-        metrics=metrics,
-        intervals=intervals,
-        backend=backend,
-        memory=memory,
-        threads=threads,
-        provenance=provenance,
-    )
+    choices: dict[str, Any] = {
+        "protocol": protocol,
+        "qrels": encoded.qrels,
+        "metrics": metrics,
+        "intervals": intervals,
+        "backend": backend,
+        "threads": threads,
+        "provenance": provenance,
+    }
+    if cluster is None:
+        return evaluate_embeddings(encoded.query, encoded.gallery, memory=memory, **choices)
+    with ranking_on(cluster, memory=memory, on_progress=on_progress) as rank:
+        return evaluate_embeddings(encoded.query, encoded.gallery, rank=rank, **choices)
 
 
 def embedding_files(path: str | os.PathLike[str], *, alone: bool) -> tuple[Path, ...]:

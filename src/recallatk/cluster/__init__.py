@@ -1,0 +1,56 @@
+"""Past one machine: the same answer from a cluster. Ray runs it; importing this package does not import Ray.
+
+`engine.py` is all that ranking asks of Ray, `encoding.py` all that encoding asks of Ray Data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from recallatk.cluster.engine import Engine, Told, address_of, joined
+from recallatk.cluster.plan import RankingPlan, plan_ranking, worker_memory
+from recallatk.cluster.ranking import rank, rank_blocks_of_scores
+from recallatk.ranking import Rank, Ranking, RankScores
+
+__all__ = [
+    "Engine",
+    "RankingPlan",
+    "address_of",
+    "joined",
+    "plan_ranking",
+    "rank",
+    "rank_blocks_of_scores",
+    "ranking_on",
+    "scoring_on",
+    "worker_memory",
+]
+
+
+@contextlib.contextmanager
+def ranking_on(where: str, *, memory: int | None = None, on_progress: Told | None = None) -> Iterator[Rank]:
+    """What takes the place of `recallatk.ranking.rank` on a cluster, which is joined for the `with` block.
+
+    Args:
+        where: as for `joined`.
+        memory: bytes that the process of each worker may hold.
+        on_progress: told of the tasks that are done and of those that are known of.
+    """
+    with joined(where, told=on_progress) as engine:
+
+        def rank_there(*sets: Any, **choices: Any) -> Iterator[Ranking]:
+            return rank(*sets, engine=engine, **{**choices, "memory": memory})
+
+        yield rank_there
+
+
+@contextlib.contextmanager
+def scoring_on(where: str, *, memory: int | None = None, on_progress: Told | None = None) -> Iterator[RankScores]:
+    """What takes the place of `recallatk.ranking.rank_scores`; the arguments are those of `ranking_on`."""
+    with joined(where, told=on_progress) as engine:
+
+        def rank_there(*given: Any, **choices: Any) -> Iterator[Ranking]:
+            return rank_blocks_of_scores(*given, engine=engine, **{**choices, "memory": memory})
+
+        yield rank_there
