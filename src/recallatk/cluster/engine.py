@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import os
 import resource
 import socket
 import sys
@@ -213,6 +214,7 @@ def joined(where: str, *, cores: int | None = None, told: Told | None = None) ->
         ChoiceError: `where` is none of these.
         RecallatkError: Ray is not installed, or nothing answers there.
     """
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # we raise the first one ourselves, in one line
     ray = import_extra("ray", "ray", f"the cluster {where!r}")
     found = ray.is_initialized()
     if not found:
