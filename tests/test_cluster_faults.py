@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cluster_processes import gone, ray_processes
 from command_line import COMMAND
 from grid_worlds import assert_same, columns_of
 from recallatk.ranking import rank as rank_here
@@ -39,33 +39,12 @@ def bounded():
     signal.alarm(0)
 
 
-def ray_processes():
-    """The processes of Ray on this machine, by their ids."""
-    found = {}
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            command = place.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            if command.startswith("ray::") or re.search(r"/(raylet|gcs_server) |ray/dashboard/|ray/_private/", command):
-                found[int(place.parent.name)] = command
-    return found
-
-
 def workers_of(node):
     """The processes in which a node runs tasks."""
     raylet = next(iter(node.all_processes["raylet"])).process.pid
     children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
     processes = ray_processes()
     return [int(child) for child in children if re.match(r"ray::(?!\w*Agent)", processes.get(int(child), ""))]
-
-
-def gone(processes, within=20.0):
-    """Whether these processes end in time."""
-    end = time.monotonic() + within
-    while processes & ray_processes().keys():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 @pytest.fixture

@@ -36,6 +36,11 @@ SET_NAMES = ("query", "gallery")
 """How messages call the embeddings of the first and the second set."""
 
 
+FIX_ENCODER = "fix the encoder, or leave such images out with on_error='skip' (--on-error skip)"
+REPLACE_FILE = "replace the file, or leave such files out with on_error='skip' (--on-error skip)"
+"""What to do about an image that cannot be used, by whose fault it is."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Encoded:
     """What encoding image sets gave.
@@ -237,16 +242,11 @@ class _Encoding:
             image = images[row]
             image.failure = Skipped(image.name, f"{image.name}: its embedding {why}")
             if self.on_error == "error":
-                raise RecallatkError(
-                    f"{image.failure.reason}; fix the encoder, or leave such images out with on_error='skip' "
-                    "(--on-error skip)"
-                )
+                raise RecallatkError(f"{image.failure.reason}; {FIX_ENCODER}")
 
     def _refuse(self, failure: Skipped) -> None:
         if self.on_error == "error":
-            raise RecallatkError(
-                f"{failure.reason}; replace the file, or leave such files out with on_error='skip' (--on-error skip)"
-            )
+            raise RecallatkError(f"{failure.reason}; {REPLACE_FILE}")
 
 
 def _assemble(sets: Sequence[ImageSet], images: list[DistinctImage], work: _Encoding) -> Encoded:

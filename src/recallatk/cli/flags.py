@@ -5,12 +5,13 @@
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from recallatk.cli.cluster import Cluster, with_run_on
 from recallatk.encoders.request import Dtype
 from recallatk.types import ChoiceError, EvalProtocol, IntervalRule, OnError
 
@@ -21,7 +22,6 @@ FOLDERS_GROUP = Group("Reading DATA", sort_key=3)
 ENCODING_GROUP = Group("Encoding", sort_key=4)
 RANKING_GROUP = Group("Ranking: speed and memory, never the number", sort_key=5)
 INTERVALS_GROUP = Group("Intervals: how sure the number is", sort_key=5)
-CLUSTER_GROUP = Group("Past one machine: the same number from a cluster (needs the extra ray)", sort_key=5)
 GATE_GROUP = Group("Gate: exit code 1 where a run is not good enough", sort_key=5)
 OUTPUT_GROUP = Group("Output", sort_key=6)
 PAGE_GROUP = Group("An HTML page (needs the extra report)", sort_key=7)
@@ -183,29 +183,6 @@ class Ranking:
         return {"memory": memory, "backend": self.backend, "threads": self.threads}
 
 
-@Parameter(name="*", group=CLUSTER_GROUP)
-@dataclasses.dataclass(frozen=True)
-class Cluster:
-    """Where the work is done; never the number.
-
-    Attributes:
-        run_on: ray starts Ray on this machine and ends it again; auto, HOST:PORT and ray://HOST:PORT join a cluster.
-            --memory and --threads are then those of each worker. With such a value --cluster is the same flag.
-        dry_run: only say what the cluster is, how the work would be cut, and what it would take.
-    """
-
-    run_on: str | None = None
-    dry_run: bool = False
-
-    def __post_init__(self) -> None:
-        if self.run_on is not None:
-            from recallatk.cluster import address_of
-
-            address_of(self.run_on)
-        elif self.dry_run:
-            raise ChoiceError("--dry-run says what a cluster would do; give --cluster ray too")
-
-
 @Parameter(name="*", group=GATE_GROUP)
 @dataclasses.dataclass(frozen=True)
 class Gate:
@@ -277,7 +254,6 @@ NO_ENCODING = Encoding()
 NO_EMBEDDINGS = Embeddings()
 NO_SCORES = Scores()
 NO_RANKING = Ranking()
-NO_CLUSTER = Cluster()
 NO_OUTPUT = Output()
 NO_GATE = Gate()
 NO_PROTOCOL = EvalProtocol()
@@ -291,9 +267,6 @@ SEVERAL = {"--ks": r"-?[\d.,]+", "--junk-labels": r"-?\d+", "--distractor-labels
 ON_RUNS = {"compare", "gate", "history", "plan", "report"}
 # Suffixes of embeddings that no manifest has.
 EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors", ".h5", ".hdf5"}
-# The commands that a cluster can run, and where: elsewhere, and with another value, --cluster names a column.
-ON_A_CLUSTER = {"eval", "embed", "score", "info"}
-_CLUSTER = re.compile(r"ray|auto|ray://.*|[\w.-]+:\d+", re.DOTALL)
 # Flags that no value follows.
 SWITCHES = {
     f"--{field.name.replace('_', '-')}"
@@ -317,7 +290,7 @@ def expand_tokens(argv: Sequence[str]) -> list[str]:
     >>> expand_tokens(["eval", "DATA", "--cluster", "ray", "--cluster=sequence"])
     ['eval', 'DATA', '--run-on', 'ray', '--cluster=sequence']
     """
-    argv = list(_with_run_on(argv)) if argv and argv[0] in ON_A_CLUSTER else argv
+    argv = with_run_on(argv)
     tokens: list[str] = []
     reading = ""  # the flag whose values come; it stands alone until the first of them
     words: list[str] = []  # what is no flag and no flag's value: the command and DATA
@@ -340,18 +313,6 @@ def expand_tokens(argv: Sequence[str]) -> list[str]:
             tokens.append(token)
     _check_words(words, stray)
     return tokens
-
-
-def _with_run_on(argv: Sequence[str]) -> Iterator[str]:
-    """--cluster with the address of a cluster is --run-on."""
-    for place, token in enumerate(argv):
-        value = argv[place + 1] if place + 1 < len(argv) else ""
-        if (token == "--cluster" and _CLUSTER.fullmatch(value)) or (
-            token.startswith("--cluster=") and _CLUSTER.fullmatch(token.removeprefix("--cluster="))
-        ):
-            yield token.replace("--cluster", "--run-on", 1)
-        else:
-            yield token
 
 
 def _takes_value(last: list[str]) -> bool:

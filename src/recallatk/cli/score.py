@@ -8,14 +8,13 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from recallatk.cli.cluster import NO_CLUSTER, Cluster
 from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
-    NO_CLUSTER,
     NO_INTERVALS,
     NO_OUTPUT,
     NO_PROTOCOL,
     NO_SCORES,
-    Cluster,
     Intervals,
     Many,
     Output,

@@ -1,6 +1,6 @@
 """Past one machine: the same answer from a cluster. Ray runs it; importing this package does not import Ray.
 
-`engine.py` is all that ranking asks of Ray, `encoding.py` all that encoding asks of Ray Data.
+`engine.py` is all that ranking asks of Ray, `pipeline.py` all that encoding asks of Ray Data.
 """
 
 from __future__ import annotations
@@ -9,15 +9,33 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from recallatk.cluster.encoding import Place, describe_elsewhere, encode_on
 from recallatk.cluster.engine import Engine, Told, address_of, joined
-from recallatk.cluster.plan import RankingPlan, plan_ranking, worker_memory
+from recallatk.cluster.pipeline import Job
+from recallatk.cluster.plan import (
+    RankingPlan,
+    describe_nodes,
+    describe_ranking,
+    estimate_ranking,
+    in_words,
+    plan_ranking,
+    worker_memory,
+)
 from recallatk.cluster.ranking import rank, rank_blocks_of_scores
 from recallatk.ranking import Rank, Ranking, RankScores
 
 __all__ = [
     "Engine",
+    "Job",
+    "Place",
     "RankingPlan",
     "address_of",
+    "describe_elsewhere",
+    "describe_nodes",
+    "describe_ranking",
+    "encode_on",
+    "estimate_ranking",
+    "in_words",
     "joined",
     "plan_ranking",
     "rank",

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import re
 import resource
 import socket
 import sys
@@ -133,7 +134,7 @@ class Engine:
         import ray
 
         try:
-            with _in_one_line():
+            with in_one_line():
                 return ray.get(ref)
         except BaseException:
             # What else runs was for the same result. It ends with the job, or as it comes: Ray can be told to end it
@@ -278,25 +279,37 @@ def _nodes(ray: Any) -> tuple[Node, ...]:
 
 
 @contextlib.contextmanager
-def _in_one_line() -> Iterator[None]:
+def in_one_line() -> Iterator[None]:
     """Our own errors as they were raised there; the cluster's in one line; what is a bug keeps its traceback."""
     from ray.exceptions import RayError, RayTaskError
 
     try:
         yield
     except RayTaskError as error:
-        if isinstance(error.cause, RecallatkError):
-            raise error.cause from None
-        if isinstance(error.cause, MemoryError):
-            raise RecallatkError(
-                f"a worker ran out of memory ({_first_line(error.cause)}); allow it less with --memory"
-            ) from error
+        for cause in _causes(error):
+            if isinstance(cause, RecallatkError):
+                raise cause from None
+            if isinstance(cause, MemoryError):
+                what = f"a worker ran out of memory ({_first_line(cause)}); allow it less with --memory"
+                raise RecallatkError(what) from error
+            if missing := re.search(r"No module named '[^']*'", str(cause)):
+                what = f"a worker cannot import what it was sent ({missing[0]})"
+                raise RecallatkError(f"{what}; install it on every node, or run in the folder of it") from error
         raise
     except RayError as error:
         raise RecallatkError(
             f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {_first_line(error)}); what was "
             "finished is kept, so run the command again"
         ) from error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """What a task raised, whatever it was wrapped in on the way."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        error = getattr(error, "cause", None) or error.__cause__
+    yield from seen[1:]
 
 
 def _first_line(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from recallatk.cluster.engine import IN_FLIGHT, Node
 from recallatk.memory import megabytes
 from recallatk.ranking import Block
 from recallatk.types import RecallatkError
+from recallatk.wording import counted
 
 PROCESS = 200 * 2**20
 """What a worker holds before it works: Python, numpy, Ray."""
@@ -23,6 +24,26 @@ MOST_ROWS = 2**17
 
 LEAST_ROWS = 2**12
 """Fewer rows would cost more to hand over than to count."""
+
+
+# The scaling model: measured by `benchmarks/scale.py --constants` on one core of an Intel processor with AVX-512 VNNI.
+SECONDS_A_PRODUCT = 5e-12
+"""Of a query, a gallery row and a column, by the native backend; others take ten times as long."""
+
+SECONDS_A_NUMBER = 1.2e-8
+"""To read a coordinate of a task's rows, bring it to the grid and pack it."""
+
+SECONDS_A_TASK = 0.02
+"""To hand a task over, and to merge and fetch its result."""
+
+SECONDS_A_HASHED_BYTE = 1.1e-9
+"""The embeddings are hashed here, in the order of their ids: a sha256 cannot be shared among machines."""
+
+BYTES_A_SAMPLE = 600
+"""What is known of a row here: its id, label and content, and its places in relevance and report."""
+
+BYTES_A_COUNT = 40
+"""What a task gives for a query: five counts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,3 +112,95 @@ def _rows(n: int, parts: int, most: int) -> int:
     """Rows of a part, all of about one size."""
     rows = min(max(math.ceil(n / parts), LEAST_ROWS), most)
     return math.ceil(n / math.ceil(n / rows))
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What a ranking is expected to take, by the scaling model.
+
+    Attributes:
+        seconds: of all nodes together, without what is hashed.
+        hashing: seconds here, before it.
+        here: bytes of memory of the process that gives the work out.
+        read: bytes that workers read of embeddings.
+        moved: bytes that travel: queries to every node, and counts.
+    """
+
+    seconds: float
+    hashing: float
+    here: int
+    read: int
+    moved: int
+
+
+def estimate_ranking(
+    n_queries: int, n_gallery: int, dim: int, plan: RankingPlan, nodes: Sequence[Node], *, alone: bool, threads: int = 1
+) -> Estimate:
+    """What a plan takes at depth "first"; float32 rows in a file that every node reads."""
+    slots = max(1, sum(node.cores // threads for node in nodes))
+    blocks, shards = math.ceil(n_queries / plan.block), math.ceil(n_gallery / plan.shard)
+    a_task = plan.block * plan.shard * dim * SECONDS_A_PRODUCT / threads
+    a_task += (plan.block + plan.shard) * dim * SECONDS_A_NUMBER + SECONDS_A_TASK
+    looked_up = blocks * shards * SECONDS_A_TASK / slots  # the first pass
+    seconds = a_task * max(plan.tasks / slots, 1.0) + looked_up
+    sides = 1 if alone else 2
+    rows = n_gallery if alone else n_queries + n_gallery
+    read = 4 * dim * plan.tasks * (2 * plan.shard if alone else plan.shard)
+    counts = plan.tasks * plan.block * BYTES_A_COUNT * (2 if alone else 1)
+    broadcast = 0 if alone else 4 * dim * n_queries * len(nodes)
+    return Estimate(
+        seconds=seconds,
+        hashing=4 * dim * rows * SECONDS_A_HASHED_BYTE * 2,  # and each is looked at once, whether it is usable
+        here=PROCESS + rows * BYTES_A_SAMPLE + sides * 2**26,
+        read=read,
+        moved=broadcast + counts,
+    )
+
+
+def describe_nodes(nodes: Sequence[Node]) -> dict[str, str]:
+    """A cluster in words."""
+    lines = {
+        "cluster": f"{counted(len(nodes), 'node')}, {counted(sum(node.cores for node in nodes), 'core')}, "
+        f"{counted(sum(node.gpus for node in nodes), 'GPU')}",
+    }
+    for place, node in enumerate(sorted(nodes, key=lambda node: node.name), start=1):
+        what = f"{counted(node.cores, 'core')}, {counted(node.gpus, 'GPU')}, {megabytes(node.memory)} for tasks"
+        lines[f"node {place}"] = f"{node.name}: {what}"
+    return lines
+
+
+def describe_ranking(
+    n_queries: int, n_gallery: int, dim: int, plan: RankingPlan, nodes: Sequence[Node], *, alone: bool, threads: int = 1
+) -> dict[str, str]:
+    """A plan and its estimate in words."""
+    found = estimate_ranking(n_queries, n_gallery, dim, plan, nodes, alone=alone, threads=threads)
+    blocks, shards = math.ceil(n_queries / plan.block), math.ceil(n_gallery / plan.shard)
+    cut = f"{counted(shards, 'part')} of {plan.shard:,} rows, each pair of them once"
+    return {
+        "ranking": f"{n_queries:,} x {n_gallery:,} x {dim:,}{', a set against itself' if alone else ''}",
+        "cut": cut
+        if alone
+        else f"{counted(blocks, 'block')} of {plan.block:,} queries, {counted(shards, 'shard')} of {plan.shard:,} rows",
+        "tasks": f"{plan.tasks:,}",
+        "memory of a worker": megabytes(plan.memory),
+        "memory here (estimated)": megabytes(found.here),
+        "read by workers (estimated)": megabytes(found.read),
+        "sent (estimated)": megabytes(found.moved),
+        "time to hash and check here (estimated)": in_words(found.hashing),
+        "time to rank (estimated)": in_words(found.seconds),
+    }
+
+
+def in_words(seconds: float) -> str:
+    """A time for a reader.
+
+    >>> in_words(0.4), in_words(90), in_words(9000), in_words(400_000)
+    ('under 1 s', '90 s', '2.5 h', '4.6 days')
+    """
+    if seconds < 1:
+        return "under 1 s"
+    if seconds < 600:
+        return f"{seconds:.0f} s"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"

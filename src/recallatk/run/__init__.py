@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recallatk.run.elsewhere import Elsewhere
 from recallatk.run.encoded import (
     EncodedDataset,
     embedding_files,
@@ -27,6 +28,7 @@ from recallatk.run.scores import score_lists, score_matrix
 from recallatk.run.series import distinct_names, load_runs
 
 __all__ = [
+    "Elsewhere",
     "EncodedDataset",
     "SavedSamples",
     "check_run_folder",

@@ -14,12 +14,13 @@ from recallatk.cache import Cache
 from recallatk.cluster import ranking_on
 from recallatk.datasets.naming import as_source, shown
 from recallatk.embeddings import LoadedEmbeddings, load_embeddings, save_embeddings
-from recallatk.encoding import BATCH, Progress, encode
+from recallatk.encoding import BATCH, Encoded, Progress, encode
 from recallatk.evaluation import evaluate_embeddings
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.report import Provenance, Report
 from recallatk.run.cached import cache_notes, is_about_this_run, open_rows
 from recallatk.run.description import describe_code, describe_encoder
+from recallatk.run.elsewhere import Elsewhere, encode_elsewhere, where_notes
 from recallatk.run.environment import describe_environment
 from recallatk.types import (
     Dataset,
@@ -64,6 +65,7 @@ def encode_dataset(
     workers: int | None = None,
     on_progress: Progress | None = None,
     request: Mapping[str, Any] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> EncodedDataset:
     """Encode both sides of a data set; see `recallatk.encoding.encode`.
 
@@ -78,6 +80,7 @@ def encode_dataset(
         workers: as for `encode`.
         on_progress: as for `encode`.
         request: the arguments of `load_encoder` that gave the encoder, for the record: what `verify_run` loads again.
+        elsewhere: the cluster that encodes; None: this process. `workers` then says nothing.
 
     Raises:
         RecallatkError: as for `encode`; or what the encoder says of itself cannot be recorded.
@@ -93,6 +96,8 @@ def encode_dataset(
         cache=cache,
         workers=workers,
         on_progress=on_progress,
+        request=request,
+        elsewhere=elsewhere,
     )
     provenance = dataclasses.replace(
         encoded.provenance,
@@ -119,9 +124,26 @@ def encode_sides(
     cache: Cache | None = None,
     workers: int | None = None,
     on_progress: Progress | None = None,
+    request: Mapping[str, Any] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> EncodedDataset:
     """Encode the queries alone, or queries and gallery, that come from no data set; as `encode_dataset`."""
     provenance = describe_encoder(encoder, policy if decode else None)
+    if elsewhere is not None:
+        encoded = encode_elsewhere(
+            sides,
+            encoder,
+            elsewhere,
+            batch=batch,
+            policy=policy,
+            decode=decode,
+            on_error=on_error,
+            cache=cache,
+            provenance=provenance,
+            request=request,
+            on_progress=on_progress,
+        )
+        return _described(encoded, encoder, provenance, where_notes(encoded))
     with open_rows(cache, encoder, provenance) as rows:
         encoded = encode(
             sides,
@@ -135,6 +157,12 @@ def encode_sides(
             on_progress=on_progress,
         )
         notes = cache_notes(encoded, rows)
+    return _described(encoded, encoder, provenance, notes)
+
+
+def _described(encoded: Encoded, encoder: Encoder, provenance: Provenance, notes: list[str]) -> EncodedDataset:
+    """What encoding gave, with what is known of the encoder and of the images."""
+    notes = [*notes]
     notes += [f"{counted(count, 'image')}: {what}" for what, count in sorted(encoded.conversions.items())]
     notes += getattr(encoder, "notes", ())
     provenance = dataclasses.replace(provenance, skipped=encoded.skipped, notes=tuple(notes))
