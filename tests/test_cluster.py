@@ -11,6 +11,8 @@ import pytest
 
 from command_line import recallatk
 from grid_worlds import WORLDS, assert_same, columns_of
+from recallatk.embeddings import parts
+from recallatk.evaluation import evaluate_embeddings
 from recallatk.ranking import rank as rank_here
 from recallatk.ranking import rank_scores, stream_grid
 from recallatk.relevance import build_relevance
@@ -117,6 +119,25 @@ def test_rows_in_files_are_read_by_the_workers_and_not_sent(engine, tmp_path, mo
     plan = RankingPlan(50, 50, 500 * MB, 0)
     expected = columns_of(rank_here(*grids, relevance, backend="reference"))
     assert_same(columns_of(rank(*grids, relevance, engine=engine, plan=plan)), expected, "mapped")
+    assert not shared
+
+
+def test_rows_in_parts_are_read_by_the_workers_too(engine, tmp_path, monkeypatch):
+    rng = np.random.default_rng(13)
+    gallery = sample(rng, "duplicates", 230)
+    for number, start in enumerate(range(0, 230, 50)):
+        parts.write(str(tmp_path), number, gallery.take(range(start, min(start + 50, 230))), {"encoder": "mine"})
+    shared = []
+    monkeypatch.setattr(type(engine), "share", lambda self, value: shared.append(value))
+    encoded = load_encoded(tmp_path)
+    assert isinstance(encoded.query.embeddings, parts.PartedRows)
+    assert encoded.query.ids == gallery.ids
+    np.testing.assert_array_equal(encoded.query.embeddings[40:120], gallery.embeddings[40:120])
+    some = np.array([229, 0, 51, 50, 51])
+    np.testing.assert_array_equal(encoded.query.embeddings[some], gallery.embeddings[some])
+    found = evaluate_encoded(encoded, cluster="ray", metrics=["mrr"])
+    expected = evaluate_embeddings(gallery, metrics=["mrr"])
+    assert (dict(found), found.hashes) == (dict(expected), expected.hashes)
     assert not shared
 
 

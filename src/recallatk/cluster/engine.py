@@ -11,7 +11,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from recallatk.extras import import_extra
@@ -46,10 +46,19 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class Spent:
-    """What a task took: seconds, and the most that its process ever held, in bytes."""
+    """What a task took.
+
+    Attributes:
+        seconds: from its begin to its end.
+        processor: seconds of processor time.
+        resident: the most that its process ever held, in bytes.
+        moved: bytes of arrays that it was given and gave, without what is shared by all tasks.
+    """
 
     seconds: float
+    processor: float
     resident: int
+    moved: int
 
 
 Told: TypeAlias = Callable[[int, int], None]
@@ -64,12 +73,14 @@ class Engine:
         cores: of the whole cluster.
         nodes: its machines.
         spent: what each finished task took.
+        shared: bytes that were shared.
         total: how many tasks there will be, where that is known.
         told: told of the progress.
     """
 
     nodes: tuple[Node, ...]
     spent: list[Spent] = dataclasses.field(default_factory=list)
+    shared: int = 0
     total: int = 0
     told: Told | None = None
     _running: list[Ref] = dataclasses.field(default_factory=list)
@@ -83,6 +94,7 @@ class Engine:
         """Put a value where tasks find it; a node fetches it once, however many of its tasks ask for it."""
         import ray
 
+        self.shared += _nbytes(value)
         return ray.put(value)
 
     def run(
@@ -194,11 +206,25 @@ def _merge(function: Callable[[Sequence[Any]], Any], *parts: Any) -> Any:
 
 
 def _measured(function: Callable[..., Any], returns: int, *arguments: Any) -> tuple[Any, ...]:
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.process_time()
     result = function(*arguments)
     kilobyte = 1 if sys.platform == "darwin" else 1024
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilobyte
-    return (*([result] if returns == 1 else result), Spent(time.perf_counter() - start, resident))
+    own = [argument for argument in arguments if not hasattr(argument, "nbytes")]
+    seconds, processor = time.perf_counter() - start, time.process_time() - busy
+    spent = Spent(seconds, processor, resident, _nbytes(result) + sum(map(_nbytes, own)))
+    return (*([result] if returns == 1 else result), spent)
+
+
+def _nbytes(value: Any) -> int:
+    """The bytes of all arrays in a value."""
+    if dataclasses.is_dataclass(value):
+        return sum(_nbytes(part) for part in vars(value).values())
+    if isinstance(value, Mapping):
+        return sum(map(_nbytes, value.values()))
+    if isinstance(value, tuple | list):
+        return sum(map(_nbytes, value))
+    return int(getattr(value, "nbytes", 0))
 
 
 @contextlib.contextmanager
@@ -247,7 +273,8 @@ def _begin(ray: Any, where: str, cores: int | None) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     address = address_of(where)
     if address is None:
-        quiet |= {"num_cpus": cores or usable_cores(), "include_dashboard": False}
+        # "local": without it Ray joins a cluster that it finds on this machine.
+        quiet |= {"address": "local", "num_cpus": cores or usable_cores(), "include_dashboard": False}
     else:
         quiet |= {"address": address}
     try:

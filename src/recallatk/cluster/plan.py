@@ -18,6 +18,10 @@ PROCESS = 200 * 2**20
 SHARE = 0.5
 """The share of a node's memory that its workers may hold; the rest is Ray's object store and the system's."""
 
+ROOM, BYTES_A_NUMBER = 0.5, 16
+"""The share of a worker's memory that its rows take, and what a coordinate of them does: as it was read, on the grid,
+and packed. The rest is for tiles and judged pairs."""
+
 MOST_MEMORY = 4 * 2**30
 MOST_ROWS = 2**17
 """More rows a block or shard save no time, and a task that is lost costs more."""
@@ -87,9 +91,8 @@ def plan_ranking(
         raise RecallatkError(
             f"a worker may hold {megabytes(memory)}, and the largest node lends {megabytes(largest)}; use less --memory"
         )
-    # What embeddings take as they were read counts as well: half as much as on the grid and packed.
-    room = max(memory - PROCESS, Block.least().bytes(dim)) * 2 // 3
-    most = min(Block.within(room, dim).part, MOST_ROWS)
+    room = max(memory - PROCESS, Block.least().bytes(dim)) * ROOM
+    most = max(min(int(room // (2 * (BYTES_A_NUMBER * dim + 256))), MOST_ROWS), 1)
     wanted = IN_FLIGHT * slots
     if alone:
         parts = math.ceil((math.isqrt(8 * wanted + 1) - 1) / 2)  # so many parts have that many pairs

@@ -45,6 +45,9 @@ from recallatk.ranking.shards import (
 from recallatk.relevance import Relevance
 from recallatk.types import ChoiceError, release_pages
 
+PAIRS_A_TASK = 2**22
+"""Queries and positives that a task of the first pass compares."""
+
 HELD = 3
 """Blocks of queries whose results are still being computed while the tasks of the next are handed over."""
 
@@ -157,7 +160,7 @@ class _Work:
         assert isinstance(grid.rows, StreamedRows)
         embeddings = grid.rows.embeddings
         if not isinstance(embeddings, np.ndarray):
-            return embeddings[rows]
+            return embeddings.part(rows)
         found = MappedFile.of(embeddings, rows)
         return self.engine.share(np.ascontiguousarray(embeddings[rows])) if found is None else found
 
@@ -182,7 +185,16 @@ class _Work:
         return self.scale, self.plan.memory, self.backend, self.threads
 
     def first_pass(self, function: Any, merge: Any, own: Any, queries: slice, shards: list[tuple[slice, Any]]) -> Ref:
-        """What is positive for a block of queries, in all shards; a shard that holds no positive is not asked."""
+        """What is positive for a block of queries, in all shards; a shard that holds no positive is not asked.
+
+        Only positives are read of a mapped file, so that a task looks at as many shards as hold enough of them.
+        """
+        if isinstance(shards[0][1], MappedFile):
+            pairs = int(self.relevance.pairs[queries].sum())
+            blocks = math.ceil(len(self.query) / self.plan.block)
+            wanted = max(math.ceil(pairs / PAIRS_A_TASK), math.ceil(self.engine.cores / self.threads / blocks))
+            height = math.ceil(len(self.gallery) / min(wanted, len(shards)))
+            shards = [(rows, self.rows(self.gallery, rows)) for rows in slices(len(self.gallery), height)]
         tree = Merge(self.engine, merge)
         for rows, where in shards:
             part = self.relevance.part(queries, rows)
