@@ -147,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000, help="queries and gallery items of the overhead")
     parser.add_argument("--dim", type=int, default=256)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--nodes", type=int, nargs="*", default=[1, 2, 4])
     parser.add_argument("--rounds", type=int, default=2, help="of the overhead; the faster of each is taken")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -159,7 +159,7 @@ def main() -> None:
     print(f"{usable_cores()} cores here, shared with whatever else runs; load {os.getloadavg()[0]:.1f}\n")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        make_files(folder, {"query": n, "gallery": n * max(1, max(chosen.nodes) // 2)}, d)
+        make_files(folder, {"query": n, "gallery": n * max(1, max([1, *chosen.nodes]) // 2)}, d)
         header = ("", "wall s", "processor s", "of these here", "worker MB", "tasks")
         print(f"Overhead: {n:,} x {n:,} x {d}, one core\n")
         line(*header, "against one process")
@@ -192,7 +192,7 @@ def main() -> None:
         line(*header, "processor s a node")
         line(*["---"] * 7)
         for nodes in chosen.nodes:
-            took = on_nodes(folder, nodes, small, min(small * nodes, n * max(1, max(chosen.nodes) // 2)))
+            took = on_nodes(folder, nodes, small, min(small * nodes, n * max(1, max([1, *chosen.nodes]) // 2)))
             line(f"{nodes} nodes", *shown(took), f"{took.processor / nodes:.1f}")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from recallatk.cluster.encoding import Place, describe_elsewhere, encode_on
-from recallatk.cluster.engine import Engine, Told, address_of, joined
+from recallatk.cluster.engine import Engine, Node, Told, address_of, joined
 from recallatk.cluster.pipeline import Job
 from recallatk.cluster.plan import (
     RankingPlan,
@@ -27,6 +27,7 @@ from recallatk.ranking import Rank, Ranking, RankScores
 __all__ = [
     "Engine",
     "Job",
+    "Node",
     "Place",
     "RankingPlan",
     "address_of",

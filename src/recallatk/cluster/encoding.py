@@ -23,6 +23,7 @@ from recallatk.cluster.pipeline import Job, encoded_rows, stamp_of
 from recallatk.embeddings import parts
 from recallatk.encoding import FIX_ENCODER, REPLACE_FILE, SET_NAMES, Encoded, Progress
 from recallatk.types import (
+    ChoiceError,
     EmbeddingSet,
     Encoder,
     ImageSet,
@@ -101,8 +102,11 @@ def encode_on(
         on_progress: told of the images that are done.
 
     Raises:
+        ChoiceError: the cluster is reached through ray://.
         RecallatkError: as for `recallatk.encoding.encode`; the place holds something else; or the cluster failed.
     """
+    if engine.client:
+        raise ChoiceError("ray:// reaches a cluster to rank, not to encode; give HOST:PORT or auto on a node of it")
     for side in sets:
         odd = next((element for element in side.elements if not isinstance(element, str | os.PathLike)), None)
         if odd is not None:

@@ -74,6 +74,7 @@ class Engine:
         nodes: its machines.
         spent: what each finished task took.
         shared: bytes that were shared.
+        client: whether it is reached through ray://, which has no Ray Data.
         total: how many tasks there will be, where that is known.
         told: told of the progress.
     """
@@ -81,6 +82,7 @@ class Engine:
     nodes: tuple[Node, ...]
     spent: list[Spent] = dataclasses.field(default_factory=list)
     shared: int = 0
+    client: bool = False
     total: int = 0
     told: Told | None = None
     _running: list[Ref] = dataclasses.field(default_factory=list)
@@ -246,7 +248,7 @@ def joined(where: str, *, cores: int | None = None, told: Told | None = None) ->
     found = ray.is_initialized()
     if not found:
         _begin(ray, where, cores)
-    engine = Engine(_nodes(ray), told=told)
+    engine = Engine(_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
     try:
         yield engine
     finally:

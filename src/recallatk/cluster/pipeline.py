@@ -71,7 +71,6 @@ def encoded_rows(
     """What became of each image, in order, some at a time."""
     import ray
 
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     gpus = sum(node.gpus for node in engine.nodes) if gpus is None else gpus
     actors = gpus or max(1, engine.cores // 2)  # the other cores decode
     # An actor beside which no core is left for decoding would wait for itself.
@@ -94,6 +93,7 @@ def encoded_rows(
             **_limits(_actor_limits),
             **resources,
         )
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # here: it sets its own level when it is first used
     with in_one_line():
         for table in encoded.iter_batches(batch_format="pyarrow", batch_size=TOLD_EVERY, prefetch_batches=1):
             yield table.to_pylist()

@@ -40,6 +40,9 @@ SECONDS_A_NUMBER = 1.2e-8
 SECONDS_A_TASK = 0.02
 """To hand a task over, and to merge and fetch its result."""
 
+SECONDS_HERE_A_TASK = 0.01
+"""Of these, on the one machine that hands all tasks over."""
+
 SECONDS_A_HASHED_BYTE = 1.1e-9
 """The embeddings are hashed here, in the order of their ids: a sha256 cannot be shared among machines."""
 
@@ -145,7 +148,7 @@ def estimate_ranking(
     a_task = plan.block * plan.shard * dim * SECONDS_A_PRODUCT / threads
     a_task += (plan.block + plan.shard) * dim * SECONDS_A_NUMBER + SECONDS_A_TASK
     looked_up = blocks * shards * SECONDS_A_TASK / slots  # the first pass
-    seconds = a_task * max(plan.tasks / slots, 1.0) + looked_up
+    seconds = max(a_task * max(plan.tasks / slots, 1.0) + looked_up, plan.tasks * SECONDS_HERE_A_TASK)
     sides = 1 if alone else 2
     rows = n_gallery if alone else n_queries + n_gallery
     read = 4 * dim * plan.tasks * (2 * plan.shard if alone else plan.shard)
