@@ -232,3 +232,6 @@ def test_the_command_encodes_and_says_what_it_would_do(photos, tmp_path, monkeyp
     assert "time to encode" in plan.out
     assert "cluster: 1 node, 2 cores" in recallatk("info", "--cluster", "ray").out
     assert recallatk(*command, "--num-gpus", "1").code == 2
+    too_many = recallatk(*command, "--num-gpus", "1", "--cluster", "ray")
+    assert too_many.code == 2
+    assert "the cluster has 0" in too_many.err

@@ -143,8 +143,15 @@ def encode_on(
 
 
 def describe_elsewhere(engine: Engine, load: Callable[[], Encoder], gpus: int | None) -> dict[str, str]:
-    """The dtype and device that an encoder has where it will run: cached rows are kept under these."""
-    there = sum(node.gpus for node in engine.nodes) if gpus is None else gpus
+    """The dtype and device that an encoder has where it will run: cached rows are kept under these.
+
+    Raises:
+        ChoiceError: there are fewer GPUs.
+    """
+    there = sum(node.gpus for node in engine.nodes)
+    if gpus is not None and gpus > there:
+        raise ChoiceError(f"--num-gpus {gpus}: the cluster has {there}; Ray would wait for the others for ever")
+    there = there if gpus is None else gpus
     found: dict[str, str] = engine.fetch(engine.run(_attributes, load, gpus=min(there, 1)))
     return found
 

@@ -89,7 +89,7 @@ def encoded_rows(
             batch_format="pyarrow",
             batch_size=job.batch,
             fn_constructor_kwargs={"job": job},
-            concurrency=(1, actors),
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
             **_limits(_actor_limits),
             **resources,
         )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.cluster.engine import IN_FLIGHT, Engine, Merge, Ref
+from recallatk.cluster.engine import FAN_IN, IN_FLIGHT, Engine, Merge, Ref
 from recallatk.cluster.plan import RankingPlan, plan_ranking, worker_memory
 from recallatk.cluster.sources import MappedFile, Scale
 from recallatk.memory import working_memory
@@ -84,12 +84,16 @@ def rank(
     """
     if backend not in ("auto", *BACKENDS) or backend == "reference":
         raise ChoiceError(f"--backend {backend}: on a cluster choose auto, native, numpy or torch")
+    if backend == "torch" and not any(node.gpus for node in engine.nodes):
+        raise ChoiceError("--backend torch: no node of the cluster has a GPU; choose auto, native or numpy")
     if not len(query) or not len(gallery):
         return
     threads = threads or 1
     plan = plan or plan_ranking(
         len(query), len(gallery), query.dim, engine.nodes, alone=query is gallery, memory=memory, threads=threads
     )
+    # Merges are one task in seven; of the first pass nobody knows before.
+    engine.total = len(engine.spent) + plan.tasks + plan.tasks // (FAN_IN - 1)
     work = _Work(engine, Scale.of(gallery), relevance, query, gallery, plan, backend, threads)
     if depth == "all":
         yield from _rank_all(work, limit)
