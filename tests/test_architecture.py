@@ -61,6 +61,7 @@ ARROWS: dict[str, set[str]] = {
         "report",
     },
     "verification": {
+        "comparison",
         "images",
         "datasets",
         "statistics",

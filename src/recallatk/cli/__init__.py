@@ -4,18 +4,19 @@
 
 import io
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
+from cyclopts import App, CycloptsError, Parameter
 
 from recallatk.cli.check import check
 from recallatk.cli.compare import compare
+from recallatk.cli.datasets import check_embeddings, datasets, part_of, published_of
 from recallatk.cli.delivery import check_metrics, check_output, deliver
+from recallatk.cli.filling import check_whole_numbers, fill_protocol
 from recallatk.cli.flags import (
     NO_EMBEDDINGS,
     NO_ENCODING,
@@ -100,6 +101,7 @@ def eval_(
     encoding: Encoding = NO_ENCODING,
     ranking: Ranking = NO_RANKING,
     gate: Gate = NO_GATE,
+    published: bool = False,
     output: Output = NO_OUTPUT,
     report: Annotated[Path | None, Parameter(group=PAGE_GROUP)] = None,
     page: PageContent = NO_PAGE,
@@ -113,12 +115,16 @@ def eval_(
         encoder: a name (see `recallatk encoders`) or module:attribute; several give one table.
         metric: metrics beside recall@k: set_recall@5, map, mrr (see `recallatk metrics`).
         protocol_file: a TOML file, or the record of an earlier run, whose protocol is used; flags given win.
+        published: hold the numbers against the rows published for the benchmark that --layout names.
         report: write an HTML page that shows the number and the queries; several encoders have a file each.
     """
     started = datetime.now(UTC)
     several = len(encoder) > 1
     check_page_file(report, page, overwrite=output.overwrite)
     engine = ranking.arguments()
+    part = part_of(reading.layout, reading.part)
+    metric = metric or (part.metrics if part is not None else ())
+    compare_rows = published_of(reading) if published else None
     names = check_metrics(metric)
     conditions = read_gate(gate, (*(f"recall@{k}" for k in protocol.ks), *names))
     labelled = protocol.relevance in LABELLED
@@ -128,7 +134,7 @@ def eval_(
         folders = check_output(output, ("embeddings",), report=report)
         make_page = page_of_each(report, page, names=("embeddings",), output=output)
         files = load_files(embeddings, reading, labels_required=labelled, memory=engine["memory"])
-        jobs: Iterator[tuple[str, Any]] = iter([("embeddings", files)])
+        jobs: Iterator[tuple[str, Any]] = iter([("embeddings", check_embeddings(files, reading))])
     else:
         loaded = load_encoders(encoder, encoding)
         several = len(loaded) > 1
@@ -140,7 +146,15 @@ def eval_(
         qrels = read_qrels(reading.qrels, protocol)
         jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
     runs = _evaluate(jobs, protocol, metric, {**engine, "intervals": intervals}, started, several=several)
-    deliver(runs, output, folders, several=several, conditions=conditions, make_page=make_page)
+    deliver(
+        runs,
+        output,
+        folders,
+        several=several,
+        conditions=conditions,
+        make_page=make_page,
+        more_lines=compare_rows,
+    )
 
 
 @app.command
@@ -278,15 +292,9 @@ def metrics() -> None:
     print_table(("metric", "what it is"), rows)
 
 
-@app.command
-def datasets() -> None:
-    """The layouts of DATA that are read."""
-    from recallatk.datasets import LAYOUTS
-
-    print_table(("layout", "what it is"), [(name, layout.summary) for name, layout in LAYOUTS.items()])
-
-
-app.command(report_command)  # behind eval: of an unknown command's neighbours only the first eight are named
+# Behind eval: of an unknown command's neighbours only the first eight are named.
+app.command(datasets)
+app.command(report_command)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -294,7 +302,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every letter
             stream.reconfigure(errors="backslashreplace")
-    app.config = [_fill_protocol, _check_whole_numbers]
+    app.config = [fill_protocol, check_whole_numbers]
     try:
         app(
             expand_tokens(sys.argv[1:] if argv is None else argv),
@@ -316,41 +324,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         # What is left in the buffer goes nowhere; else Python would complain of it at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-
-
-def _fill_protocol(_app: App, _commands: Any, arguments: ArgumentCollection) -> None:
-    """Fill protocol flags that were not given: from the file that --protocol names, and from what --qrels means."""
-    from recallatk.run import read_protocol
-
-    by_name = {name: argument for argument in arguments for name in argument.names}
-    source, qrels = by_name.get("--protocol"), by_name.get("--qrels")
-    path = source.tokens[0].value if source is not None and source.tokens else ""
-    found = read_protocol(path) if path else {}
-    if qrels is not None and qrels.tokens and "--relevance" in by_name:
-        path, found = path or "--qrels", {"relevance": "qrels", **found}
-    for field, value in found.items():
-        argument = by_name[f"--{field.replace('_', '-')}"]
-        if not argument.tokens:
-            values = value if isinstance(value, list | tuple) else [value]
-            for index, one in enumerate(values):
-                argument.append(Token(keyword=argument.names[0], value=str(one), source=path, index=index))
-
-
-def _check_whole_numbers(_app: App, _commands: Any, arguments: ArgumentCollection) -> None:
-    """Refuse 1.5 where a whole number is meant; the library would round it."""
-    for argument in arguments:
-        if int not in (argument.hint, *get_args(argument.hint)):
-            continue
-        wrong = [token.value for token in argument.tokens if not re.fullmatch(r"[+-]?[0-9]+", token.value)]
-        if not wrong:
-            continue
-        problem = f"{wrong[0]!r} is not a whole number"
-        if argument.name == "--ks":
-            try:
-                EvalProtocol(ks=(wrong[0],))  # type: ignore[arg-type]  # it has the words for what is wrong
-            except ChoiceError as error:
-                problem = str(error)
-        raise ChoiceError(f"{argument.name}: {problem}")
 
 
 def _evaluate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ def deliver(
     several: bool,
     conditions: Conditions | None = None,
     make_page: MakePage | None = None,
+    more_lines: Callable[[Any], list[str]] | None = None,
 ) -> None:
     """Write each run as it comes, then print: one report, or one table for several.
 
@@ -60,6 +61,7 @@ def deliver(
         several: whether there are several encoders.
         conditions: what every run has to reach.
         make_page: what writes the HTML page of each run, where one is wanted.
+        more_lines: what follows each report; beside JSON or a table it goes to standard error.
     """
     from recallatk.run import save_failure, save_run
 
@@ -86,6 +88,7 @@ def deliver(
     finally:
         if reports:
             _print(reports, output, several=several)
+            _print_more(reports, output, more_lines, several=several)
     if not _pass(reports, conditions, several=several) and not failed:
         sys.exit(NOT_PASSED)
     if failed:
@@ -100,6 +103,17 @@ def _pass(reports: Mapping[str, Any], conditions: Conditions | None, *, several:
         tell([f"{spec}: {condition.line}" if several else condition.line for condition in found])
         passed = passed and all(condition.passed for condition in found)
     return passed
+
+
+def _print_more(
+    reports: dict[str, Any], output: Output, more_lines: Callable[[Any], list[str]] | None, *, several: bool
+) -> None:
+    for spec, report in reports.items():
+        lines = [] if more_lines is None else more_lines(report)
+        if several or output.json:
+            tell([f"{spec}: {line}" if several else line for line in lines])
+        elif lines:
+            print("\n".join(lines))
 
 
 def _print(reports: dict[str, Any], output: Output, *, several: bool) -> None:

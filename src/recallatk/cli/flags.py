@@ -54,7 +54,10 @@ class Reading:
     Attributes:
         queries_folder: a folder of queries anywhere, together with --gallery-folder, in place of DATA.
         gallery_folder: a folder of gallery images anywhere.
-        layout: folder, classes or manifest; by default what DATA looks like.
+        layout: folder, classes, manifest or a benchmark (see `recallatk datasets`); by default what DATA looks like. A
+            benchmark brings its protocol and metrics; flags given win.
+        part: which evaluation of a benchmark; see `recallatk datasets show NAME`.
+        counts: whether a benchmark's copy must have the official counts, or may have others (any), which is said.
         label_from: parent (the folder that holds the image), or regex:... searched in the path below DATA.
         label_separator: splits a label into several, such as "|".
         root: what the paths of a manifest are relative to; by default its folder.
@@ -67,6 +70,8 @@ class Reading:
     queries_folder: Path | None = None
     gallery_folder: Path | None = None
     layout: str | None = None
+    part: str | None = None
+    counts: Literal["official", "any"] = "official"
     label_from: str = "parent"
     label_separator: str | None = None
     root: Path | None = None

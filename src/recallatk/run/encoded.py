@@ -43,12 +43,16 @@ class EncodedDataset:
         gallery: those of the gallery; None for leave-one-out.
         provenance: the encoder, and everything that was skipped, converted or noticed.
         qrels: judged pairs, where there are some.
+        protocol: what the data set is evaluated by where nothing else is said; None: the defaults.
+        metrics: what is evaluated beside recall@k where nothing else is said.
     """
 
     query: EmbeddingSet
     gallery: EmbeddingSet | None
     provenance: Provenance
     qrels: Qrels | None = None
+    protocol: EvalProtocol | None = None
+    metrics: tuple[str, ...] = ()
 
 
 def encode_dataset(
@@ -104,7 +108,9 @@ def encode_dataset(
         notes=(*dataset.notes, *encoded.provenance.notes),
         warnings=dataset.warnings,
     )
-    return dataclasses.replace(encoded, provenance=provenance, qrels=dataset.qrels)
+    return dataclasses.replace(
+        encoded, provenance=provenance, qrels=dataset.qrels, protocol=dataset.protocol, metrics=dataset.metrics
+    )
 
 
 def encode_sides(
@@ -144,7 +150,7 @@ def evaluate_encoded(
     encoded: EncodedDataset,
     *,
     protocol: EvalProtocol | None = None,
-    metrics: Sequence[str] = (),
+    metrics: Sequence[str] | None = None,
     intervals: IntervalRule | None = None,
     backend: str = "auto",
     memory: int | None = None,
@@ -155,8 +161,8 @@ def evaluate_encoded(
 
     Args:
         encoded: the embeddings and where they came from.
-        protocol: as for `evaluate_embeddings`.
-        metrics: as for `evaluate_embeddings`.
+        protocol: as for `evaluate_embeddings`; None: the data set's own, where it has one.
+        metrics: as for `evaluate_embeddings`; None: the data set's own.
         intervals: as for `evaluate_embeddings`.
         backend: as for `evaluate_embeddings`.
         memory: as for `evaluate_embeddings`.
@@ -170,9 +176,9 @@ def evaluate_encoded(
     return evaluate_embeddings(
         encoded.query,
         encoded.gallery,
-        protocol=protocol,
+        protocol=encoded.protocol if protocol is None else protocol,
         qrels=encoded.qrels,
-        metrics=metrics,
+        metrics=encoded.metrics if metrics is None else metrics,
         intervals=intervals,
         backend=backend,
         memory=memory,

@@ -22,6 +22,7 @@ from recallatk.types.checks import (
     unusable_rows,
 )
 from recallatk.types.errors import RecallatkError
+from recallatk.types.protocol import EvalProtocol
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,6 +214,8 @@ class Dataset:
         root: the folder that ids are relative to.
         skipped: what the layout itself had to leave out (rows whose file is missing, with `on_error="skip"`).
         qrels: judged pairs, where the data set has them.
+        protocol: what the data set is evaluated by where nothing else is said; None: the defaults.
+        metrics: what is published beside recall@k.
         source: how it was read, as JSON values: the arguments that give it again.
         notes: one line for each thing that was left aside or converted, for the reader of the report.
         warnings: one line for each thing that can make the number look right and be wrong.
@@ -225,6 +228,8 @@ class Dataset:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     qrels: Qrels | None = None
+    protocol: EvalProtocol | None = None
+    metrics: tuple[str, ...] = ()
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 

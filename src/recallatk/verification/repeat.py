@@ -99,6 +99,7 @@ _FILES = ("query", "gallery", "query_labels", "gallery_labels")
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("data", "queries_folder", "gallery_folder", "root", "qrels", "run", "scores", *_FILES), str),
     **dict.fromkeys(("spec", "device", "dtype", "layout", "label_from", "label_separator"), str),
+    **dict.fromkeys(("part", "counts"), str),
     **dict.fromkeys(("batch", "limit", "seed"), int),
     "decode": bool,
 }
