@@ -57,9 +57,9 @@ class Layout:
 def _of_benchmark(benchmark: Benchmark) -> Layout:
     """The row of a benchmark: its part chosen and the copy's counts checked."""
 
-    def load(data: Path, *, part: str | None, counts: Counts, on_error: OnError) -> Dataset:
+    def load(data: Path, *, part: str | None, counts: Counts, on_error: OnError, **options: Any) -> Dataset:
         name = benchmark.part_named(part)
-        dataset = benchmark.load(data, part=name, on_error=on_error)
+        dataset = benchmark.load(data, part=name, on_error=on_error, **options)
         warnings = check_counts(benchmark, name, dataset.query, dataset.gallery, counts=counts)
         return dataclasses.replace(
             dataset,
@@ -68,7 +68,8 @@ def _of_benchmark(benchmark: Benchmark) -> Layout:
             metrics=benchmark.parts[name].metrics,
         )
 
-    return Layout(load, benchmark.summary, benchmark.reads, {"part": None, "counts": "official"}, benchmark)
+    options = {"part": None, "counts": "official", **benchmark.options}
+    return Layout(load, benchmark.summary, benchmark.reads, options, benchmark)
 
 
 LAYOUTS: dict[str, Layout] = {
