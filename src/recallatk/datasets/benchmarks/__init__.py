@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recallatk.datasets.benchmarks import cub200
+from recallatk.datasets.benchmarks import cub200, msls, pitts30k, tokyo247, vpr
 from recallatk.datasets.benchmarks.counting import check_counts, count_sides, deviations
 from recallatk.datasets.benchmarks.description import Benchmark, Counts, Part, PublishedRow
 from recallatk.datasets.benchmarks.identify import identify, looks_like
@@ -22,5 +22,10 @@ __all__ = [
 
 BENCHMARKS: dict[str, Benchmark] = {
     "cub200": cub200.BENCHMARK,
+    "vpr": vpr.BENCHMARK,
+    "pitts30k": pitts30k.BENCHMARK,
+    "pitts250k": pitts30k.PITTS250K,
+    "msls": msls.BENCHMARK,
+    "tokyo247": tokyo247.BENCHMARK,
 }
 """Name -> benchmark; each is a row of LAYOUTS too."""
