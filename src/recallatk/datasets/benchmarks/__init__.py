@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recallatk.datasets.benchmarks import cub200, msls, pitts30k, tokyo247, vpr
+from recallatk.datasets.benchmarks import cub200, msls, oml, pitts30k, tokyo247, vpr, wildlife
 from recallatk.datasets.benchmarks.counting import check_counts, count_sides, deviations
 from recallatk.datasets.benchmarks.description import Benchmark, Counts, Part, PublishedRow
 from recallatk.datasets.benchmarks.identify import identify, looks_like
@@ -27,5 +27,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "pitts250k": pitts30k.PITTS250K,
     "msls": msls.BENCHMARK,
     "tokyo247": tokyo247.BENCHMARK,
+    "wildlife": wildlife.BENCHMARK,
+    "oml": oml.BENCHMARK,
 }
 """Name -> benchmark; each is a row of LAYOUTS too."""
