@@ -13,7 +13,7 @@ from typing import Any
 from recallatk.datasets import load_dataset, load_qrels, load_two_folders, sample_dataset
 from recallatk.encoders import ENCODERS, load_encoder
 from recallatk.encoding import BATCH, Progress
-from recallatk.images import DecodePolicy, content_of
+from recallatk.images import DecodePolicy, content_of, stored_bytes
 from recallatk.report import Provenance, Report
 from recallatk.run import (
     EncodedDataset,
@@ -304,9 +304,9 @@ def _contents(side: ImageSet) -> tuple[str, ...]:
     return tuple(map(_content, side.elements, side.boxes or [None] * len(side)))
 
 
-def _content(path: Any, box: Box | None) -> str:
+def _content(element: Any, box: Box | None) -> str:
     try:
-        return content_of(Path(path).read_bytes(), box)
+        return content_of(stored_bytes(element), box)
     except OSError:
         return "cannot be read"
 
