@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recallatk.datasets.benchmarks import cub200, msls, oml, pitts30k, tokyo247, vpr, wildlife
+from recallatk.datasets.benchmarks import cub200, msls, mteb, oml, pitts30k, tokyo247, vpr, wildlife
 from recallatk.datasets.benchmarks.counting import check_counts, count_sides, deviations
 from recallatk.datasets.benchmarks.description import Benchmark, Counts, Part, PublishedRow
 from recallatk.datasets.benchmarks.identify import identify, looks_like
@@ -29,5 +29,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     "tokyo247": tokyo247.BENCHMARK,
     "wildlife": wildlife.BENCHMARK,
     "oml": oml.BENCHMARK,
+    "mteb": mteb.BENCHMARK,
 }
 """Name -> benchmark; each is a row of LAYOUTS too."""
