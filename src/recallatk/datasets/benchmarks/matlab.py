@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,20 @@ def read_variable(path: Path, variable: str) -> Any:
         RecallatkError: the file cannot be read, is of version 7.3, or has no such variable.
     """
     from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
 
     newer = f"{path}: a .mat file of version 7.3 (HDF5); take the official file, or save it again in MATLAB with -v7"
     try:
         with path.open("rb") as stream:
-            if stream.read(len(HDF5)) == HDF5:
-                raise RecallatkError(newer)
-        content = loadmat(path, appendmat=False, squeeze_me=True, variable_names=[variable])
+            start = stream.read(len(HDF5))
     except OSError as error:
         raise RecallatkError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if start == HDF5:
+        raise RecallatkError(newer)
+    try:
+        content = loadmat(path, appendmat=False, squeeze_me=True, variable_names=[variable])
     except NotImplementedError as error:
         raise RecallatkError(newer) from error
-    except (ValueError, TypeError, KeyError, IndexError, EOFError, MemoryError, zlib.error, MatReadError) as error:
+    except Exception as error:  # a file that is cut, or is none: whatever scipy trips over
         raise RecallatkError(f"{path}: this is no whole .mat file; take the official file") from error
     if variable not in content:
         raise RecallatkError(f"{path}: no variable {variable}; take the official file")
