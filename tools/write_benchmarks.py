@@ -29,7 +29,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def block(name: str, benchmark: Benchmark) -> str:
     """All that the table says of a benchmark."""
-    lines = [f"**{benchmark.title}**, `--layout {name}`. On disk:", ""]
+    lines = [f"#### {benchmark.title}", "", f"`--layout {name}`: {benchmark.summary}. On disk:", ""]
     lines += [f"- `{file}`: {what}" for file, what in benchmark.files.items()]
     lines += [f"- md5 of `{archive}`: `{md5}`" for md5, archive in benchmark.archives.items()]
     lines += ["", *table(["part", "what is evaluated", "counts", "protocol", "metrics"], _parts(benchmark))]

@@ -59,7 +59,7 @@ def check_counts(
     if not different:
         return ()
     known = part.other_counts.get(len(query))
-    what = f"{benchmark.title}, {name}: {'; '.join(different)}" + (f" ({known})" if known else "")
+    what = f"{benchmark.title}, {name}: {'; '.join(different)}" + (f" ({len(query):,} is {known})" if known else "")
     if counts == "any":
         return (f"{what}; published numbers are of other images",)
     raise RecallatkError(

@@ -11,6 +11,9 @@ from recallatk.types import ChoiceError, Dataset, EvalProtocol
 Counts: TypeAlias = Literal["official", "any"]
 """Whether a copy must have the official counts, or may have others, which the report then says."""
 
+Needed: TypeAlias = str | tuple[str, ...]
+"""A file or folder below a copy's root; or the names that it has in different copies, of which one is enough."""
+
 
 @dataclasses.dataclass(frozen=True)
 class PublishedRow:
@@ -74,7 +77,7 @@ class Benchmark:
     load: Callable[..., Dataset]
     files: Mapping[str, str]
     parts: Mapping[str, Part]
-    marks: tuple[str, ...] = ()
+    marks: tuple[Needed, ...] = ()
     traps: tuple[str, ...] = ()
     archives: Mapping[str, str] = dataclasses.field(default_factory=dict)
     reads: Literal["folder", "file"] = "folder"
