@@ -31,11 +31,21 @@ from recallatk import (
     track,
 )
 from recallatk.exports import FORMATS, as_csv, as_latex, as_markdown, as_mteb, cut_ties, trec_ids, trec_qrels, trec_run
+from recallatk.markup import escape_latex
 from recallatk.report import Provenance
 from recallatk.run import EncodedDataset
 from worlds import draw_world
 
-HOSTILE = ["<script>alert(1)</script>", "a|b\"'&", "$x_1$ \\input{y}", "naïve 🙂", "\u202eright", "two\nlines", "=1+1"]
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "a|b\"'&",
+    "$x_1$ \\input{y}",
+    "naïve 🙂",
+    "\u202eright",
+    "two\nlines",
+    "=1+1",
+    "a\rb",
+]
 
 
 def random_set(seed: int = 0, n: int = 80, *, spread: int = 0) -> EmbeddingSet:
@@ -159,6 +169,16 @@ def test_csv_has_a_row_a_query_and_leaves_excluded_values_empty():
     assert [json.loads(row["label"]) for row in cells] == [["a", "b|c"], ["a"], []]
 
 
+def test_a_carriage_return_stays_inside_its_cell():
+    names = ["a\rb", "c\r", "\r"]
+    labels = [name for name in names for _ in range(2)]
+    rows = EmbeddingSet(np.eye(3)[[0, 0, 1, 1, 2, 2]], labels, ids=[*"abcdef"])
+    reports = dict.fromkeys(names, evaluate_embeddings(rows))
+    assert [row["label"] for row in csv.DictReader(io.StringIO(as_csv(reports["\r"]), newline=""))] == labels
+    table = list(csv.DictReader(io.StringIO(compare(reports).csv(), newline="")))
+    assert {row["system"] for row in table} == set(names)
+
+
 def test_tables_hold_values_intervals_and_the_recipe():
     report = evaluate_embeddings(random_set())
     value = report.values_by_metric["recall@1"]
@@ -192,6 +212,34 @@ def test_names_are_text_in_every_table(name):
     assert "\\input" not in latex
     assert "$x" not in latex.replace("\\$", "")
     assert sum(line.endswith(r"\\") for line in latex.splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", ["1. one", "2) two", "- x", "+ x", "---", "    code", "# h", "> q", "www.x.y"])
+def test_a_name_in_front_of_a_note_is_no_markup(name):
+    markdown = pytest.importorskip("markdown_it").MarkdownIt()
+    shown = markdown.parse(as_markdown({name: evaluate_embeddings(random_set())}))
+    kinds = {token.type for token in shown}
+    assert kinds.isdisjoint({"ordered_list_open", "code_block", "heading_open", "blockquote_open", "hr"})
+    assert sum(token.type == "list_item_open" for token in shown) == 2
+    notes = [token.children for token in shown if token.type == "inline"][1:]
+    assert all("".join(part.content for part in note).startswith(name.lstrip() + ": ") for note in notes)
+
+
+def test_no_letters_of_a_name_become_one_in_latex():
+    for text, escaped in {
+        "a--b": "a-{}-b",
+        "---": "-{}-{}-",
+        "``x''": "`{}`x'{}'",
+        "?`": "?{}`",
+        "a-b": "a-b",
+        "a|b": r"a\textbar{}b",
+    }.items():
+        assert escape_latex(text) == escaped
+
+
+def test_mteb_has_a_language_as_its_means_are_over_languages():
+    (scores,) = json.loads(as_mteb(evaluate_embeddings(random_set()), task="Photos"))["scores"]["test"]
+    assert scores["languages"] == ["zxx-Zxxx"]
 
 
 def test_mteb_names_our_recall_hit_rate():
