@@ -31,7 +31,7 @@ from recallatk import (
     track,
 )
 from recallatk.exports import FORMATS, as_csv, as_latex, as_markdown, as_mteb, cut_ties, trec_ids, trec_qrels, trec_run
-from recallatk.markup import escape_latex
+from recallatk.markup import count_formulas, escape_latex, make_csv
 from recallatk.report import Provenance
 from recallatk.run import EncodedDataset
 from worlds import draw_world
@@ -324,11 +324,72 @@ def test_lists_and_qrels_of_a_saved_run_give_its_number_again(run, tmp_path):
     assert dict(again) == dict(load_report(run))
 
 
+@pytest.fixture
+def judged(tmp_path):
+    """A run judged by qrels, whose file has moved since."""
+    before, now = tmp_path / "before.qrels", tmp_path / "now.qrels"
+    query = EmbeddingSet(np.random.default_rng(0).normal(size=(8, 4)), [()] * 8, ids=[f"q{i}" for i in range(8)])
+    gallery = EmbeddingSet(np.random.default_rng(1).normal(size=(9, 4)), [()] * 9, ids=[f"g{i}" for i in range(9)])
+    before.write_text("".join(f"q{i} 0 g{i} 1\n" for i in range(8)), "utf-8")
+    report = evaluate_embeddings(
+        query,
+        gallery,
+        protocol=EvalProtocol(relevance="qrels"),
+        qrels=load_qrels(before),
+        provenance=Provenance(data={"qrels": str(before)}),
+    )
+    save_run(report, tmp_path / "run", embeddings=EncodedDataset(query, gallery, Provenance()))
+    before.rename(now)
+    return tmp_path / "run", now
+
+
+@pytest.mark.parametrize("form", ["trec-run", "trec-qrels", "html"])
+def test_qrels_that_moved_are_named_and_have_to_be_those_of_the_run(judged, form, tmp_path):
+    run, qrels = judged
+    file = tmp_path / ("a.html" if form == "html" else "a.txt")
+    done = recallatk("report", run, "--format", form, "-o", file, "--qrels", qrels)
+    assert done.code == 0, done.err
+    written = file.read_text("utf-8")
+    assert "No neighbours" not in written
+    if form == "trec-qrels":
+        assert written == qrels.read_text("utf-8")
+    other = tmp_path / "other.qrels"
+    other.write_text(qrels.read_text("utf-8").replace("q3 0 g3", "q3 0 g4"), "utf-8")
+    done = recallatk("report", run, "--format", form, "-o", file, "--overwrite", "--qrels", other)
+    assert done.code == 3
+    assert "these qrels are not those" in done.err
+    assert file.read_text("utf-8") == written
+
+
+def test_a_page_says_that_qrels_are_gone_or_others(judged, tmp_path):
+    run, qrels = judged
+    page = tmp_path / "a.html"
+    for content, said in ((None, "name the qrels with --qrels FILE"), ("q1 0 g2 1\n", "these qrels are not those")):
+        if content is not None:
+            qrels.with_name("before.qrels").write_text(content, "utf-8")
+        assert recallatk("report", run, "-o", page, "--overwrite").code == 0
+        assert said in page.read_text("utf-8")
+
+
+def test_csv_says_what_a_spreadsheet_would_run(tmp_path):
+    save_run(hostile_report(), tmp_path / "run")
+    done = recallatk("report", tmp_path / "run", "--format", "csv")
+    assert "cells begin with = + - or @" in done.err
+    assert "=1+1" in done.out  # as it is: other programs find rows by it
+    save_run(evaluate_embeddings(random_set()), tmp_path / "tame")
+    assert recallatk("report", tmp_path / "tame", "--format", "csv").err == ""
+
+
+def test_formulas_are_counted_whatever_is_around_them():
+    rows = [["a", '"=x'], ["=1,2", "x,=2"], ["\r-x", "-1e5"], ["-inf", "=\nq"], ["z" * 200_000, "@"]]
+    assert count_formulas(make_csv(rows)) == 4
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
         (["-o", "x.docx"], 2, ".docx names no form"),
-        (["--format", "csv", "--qrels", "q.txt"], 2, "--qrels is for trec-run and trec-qrels"),
+        (["--format", "csv", "--qrels", "q.txt"], 2, "--qrels is for trec-run, trec-qrels and html, not for csv"),
         (["--format", "trec-run", "--length", "0"], 2, "k=0"),
         (["--name", "a", "--name", "b"], 2, "--name"),
         (["--overwrite"], 2, "--overwrite needs the file"),

@@ -61,6 +61,27 @@ def make_csv(rows: Iterable[Sequence[Any]]) -> str:
     return "".join(lines)
 
 
+def count_formulas(text: str) -> int:
+    r"""How many cells of CSV a spreadsheet would take for formulas. Numbers are none.
+
+    They are left as they are, as ids and labels are what other programs find a row by.
+
+    >>> count_formulas("id,change\n=1+1,-0.5\n@a,-x\n")
+    3
+    """
+    # Not csv.reader, which refuses long cells.
+    cells = (match[1].removeprefix('"') for match in re.finditer(r'("(?:[^"]|"")*"|[^,\n]*)(?:,|\n|$)', text))
+    return sum(cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not _is_number(cell) for cell in cells)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def html_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:
     """A small table for a notebook: escaped, without colours of its own, so that it is right in light and dark."""
 
