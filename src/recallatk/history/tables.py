@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from recallatk.comparison.verdict import p_value, signed
 from recallatk.history.order import BY_NAME, BY_TIME
-from recallatk.markup import html_table, make_csv
+from recallatk.markup import escape_latex, escape_markdown, html_table, make_csv, make_table
 from recallatk.statistics import describe_rule
 from recallatk.wording import counted, one_line
 
@@ -63,10 +62,11 @@ def as_table(history: History, form: TableFormat, *, percent: bool = False) -> s
 
     header, rows = _table(history, percent=percent)
     if form == "github":
-        rows = [[cell.replace("\\", "\\\\").replace("|", "\\|") for cell in row] for row in rows]
+        return make_table(header, rows, form, escape_markdown)
+    if form == "latex":
+        return make_table(header, rows, "latex_raw", escape_latex)
     table: str = tabulate(rows, header, tablefmt=form, disable_numparse=True, preserve_whitespace=True)
-    # What begins a line after the end of a row is an option of LaTeX's line break.
-    return re.sub(r"(?m)^(\s*)([\[*])", r"\1{}\2", table) if form == "latex" else table
+    return table
 
 
 def as_html(history: History) -> str:
