@@ -27,7 +27,7 @@ from recallatk.page.curves import hits_at, rank_counts, recall_over_k
 from recallatk.page.gather import find_confusions, find_lists, label_rows
 from recallatk.page.markup import as_json
 from recallatk.page.selection import choose_queries, sample_queries, value_of
-from recallatk.page.words import about, gauge, noticed
+from recallatk.page.words import about, gauge, in_short, noticed
 from recallatk.statistics import Interval
 from recallatk.types import ChoiceError
 
@@ -123,6 +123,18 @@ def test_what_was_evaluated_stands_in_one_line():
     )
     assert about(seen) == "data shoes · encoder hog · finished 2026-01-02"
     assert about(dataclasses.replace(report, provenance=type(report.provenance)())) == ""
+
+
+def test_a_name_cannot_turn_the_sentence_around_it():
+    turned = "\u202eeno"
+    rows = grouped(40, 8, noise=3.0)
+    seen = EmbeddingSet(
+        rows.embeddings, [turned if one == rows.labels[0] else one for one in rows.labels], ids=rows.ids
+    )
+    report = evaluate_embeddings(seen)
+    said = " ".join(in_short(report, label_rows(report), [(turned, "other", 2, "id")]))
+    assert said.count(turned) >= 1
+    assert said.count(turned) == said.count(f"\u2068{turned}\u2069")
 
 
 def test_warnings_come_before_what_is_only_noticed():

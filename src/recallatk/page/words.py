@@ -89,16 +89,23 @@ def in_short(
     failing = [one for one in labels if one["low"] is not None and one["low"] < 1]
     evaluated_labels = sum(one["low"] is not None for one in labels)
     if failing and evaluated_labels > 1:
-        worst = ", ".join(f"{one['label']} ({one['low']:.2f}, n = {one['n']:,})" for one in failing[:3])
+        worst = ", ".join(f"{_alone(one['label'])} ({one['low']:.2f}, n = {one['n']:,})" for one in failing[:3])
         said.append(f"{len(failing):,} of {counted(evaluated_labels, 'label')} have misses. Lowest recall: {worst}.")
         lost = sorted(((one["n"] * (1 - one["low"]), one["label"]) for one in failing), key=lambda one: -one[0])
-        most = ", ".join(f"{label} ({_few(number)})" for number, label in lost[:3] if round(number, 1) > 1)
+        most = ", ".join(f"{_alone(label)} ({_few(number)})" for number, label in lost[:3] if round(number, 1) > 1)
         if most and len(failing) > 3:
             said.append(f"Most misses: {most}.")
     if confusions:
-        pairs = ", ".join(f"{b} for {a} ({counted(count, 'time')})" for a, b, count, _ in confusions[:3])
+        pairs = ", ".join(
+            f"{_alone(b)} for {_alone(a)} ({counted(count, 'time')})" for a, b, count, _ in confusions[:3]
+        )
         said.append(f"Retrieved instead, most often: {pairs}.")
     return said
+
+
+def _alone(name: str) -> str:
+    """A name whose direction of writing ends with it, so that it cannot turn the sentence around."""
+    return f"\u2068{name}\u2069"
 
 
 def _few(number: float) -> str:
