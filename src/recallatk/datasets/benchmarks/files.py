@@ -15,7 +15,7 @@ from recallatk.types import Box, ImageSet, Label, OnError, RecallatkError, Skipp
 from recallatk.wording import and_more, counted
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Item:
     """One image that a benchmark lists.
 
@@ -34,27 +34,34 @@ class Item:
     box: Box | None = None
 
 
-def find_root(data: Path, folder: str, *needed: str) -> Path:
+def find_root(data: Path, folder: str | Sequence[str], *needed: str) -> Path:
     """The folder that holds the benchmark's files: DATA, or the folder in it that has the benchmark's own name.
 
     Args:
         data: DATA.
-        folder: what the archive unpacks to.
-        needed: files or folders that must be there.
+        folder: what the archive unpacks to; several names, the usual one first. Mirrors often have it twice, one in
+            the other.
+        needed: files or folders that must be there; names parted by "|" are other names of one thing.
 
     Raises:
         RecallatkError: something that is needed is not there.
     """
-    roots = [root for root in (data, data / folder) if root.is_dir()]
+    folders = [folder] if isinstance(folder, str) else folder
+    inside = [data / name for name in folders]
+    roots = [root for root in (data, *inside, *(root / root.name for root in inside)) if root.is_dir()]
     for root in roots:
-        if all((root / name).exists() for name in needed):
+        if all(_is_there(root, name) for name in needed):
             return root
-    root = max(roots, key=lambda root: sum((root / name).exists() for name in needed), default=data)
-    absent = [name for name in needed if not (root / name).exists()]
+    root = max(roots, key=lambda root: sum(_is_there(root, name) for name in needed), default=data)
+    absent = [name.replace("|", " or ") for name in needed if not _is_there(root, name)]
     raise RecallatkError(
         f"{root}: no {' and no '.join(absent)} in this folder; DATA is the folder that holds "
-        f"{', '.join(needed)} (often called {folder})"
+        f"{', '.join(needed).replace('|', ' or ')} (often called {folders[0]})"
     )
+
+
+def _is_there(root: Path, names: str) -> bool:
+    return any((root / name).exists() for name in names.split("|"))
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -122,7 +129,8 @@ def image_set(
     """
     if not items:
         raise RecallatkError(f"{root}: the lists name no {side}; take the official files")
-    missing = [item for item in items if not os.path.isfile(root / item.path)]  # noqa: PTH113 - a name may be too long
+    files = _Files(root)
+    missing = [item for item in items if not files.has(item.path)]
     if missing and (on_error == "error" or len(missing) == len(items)):
         raise RecallatkError(
             f"{root / missing[0].path}: no such file{and_more(len(missing), 'file')}: of the {len(items):,} that the "
@@ -139,11 +147,47 @@ def image_set(
         ids=tuple(shown(item.path) + suffix for item, suffix in zip(kept, suffixes, strict=True)),
         labels=tuple(item.label for item in kept),
         same=tuple(
-            same_file(os.path.realpath(root / item.path), [(base, "")]) + suffix
-            for item, suffix in zip(kept, suffixes, strict=True)
+            same_file(files.real(item.path), [(base, "")]) + suffix for item, suffix in zip(kept, suffixes, strict=True)
         ),
         groups={name: tuple(item.groups[name] for item in kept) for name in columns},
         positions=np.array([item.position for item in kept]) if kept[0].position is not None else None,
         boxes=tuple(item.box for item in kept) if any(suffixes) else None,
     )
     return images, tuple(Skipped(shown(item.path), "no such file") for item in missing)
+
+
+class _Files:
+    """The files below a root, a folder listed when it is first asked about.
+
+    With a call for every file alone, the million images of the largest sets would take minutes.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.fspath(root)
+        self._folders: dict[str, tuple[str, dict[str, bool]]] = {}
+
+    def has(self, path: str) -> bool:
+        """Whether there is such a file."""
+        _, listed, name = self._folder_of(path)
+        # What is not listed may be there all the same: some disks know a name in more than one form.
+        return name in listed or os.path.isfile(os.path.join(self._root, path))  # noqa: PTH113, PTH118 - may be too long
+
+    def real(self, path: str) -> str:
+        """The file with every link followed."""
+        folder, listed, name = self._folder_of(path)
+        is_link = listed.get(name, True)
+        return os.path.realpath(f"{self._root}/{path}") if is_link else os.path.join(folder, name)  # noqa: PTH118
+
+    def _folder_of(self, path: str) -> tuple[str, dict[str, bool], str]:
+        """The resolved folder, its files (each with whether it is a link), and the file's name."""
+        below, _, name = path.rpartition("/")
+        if below not in self._folders:
+            folder = os.path.join(self._root, below)  # noqa: PTH118
+            listed: dict[str, bool] = {}
+            try:
+                with os.scandir(folder) as entries:
+                    listed = {entry.name: entry.is_symlink() for entry in entries if entry.is_file()}
+            except (OSError, ValueError):  # no such folder, or no name of one
+                pass
+            self._folders[below] = (os.path.realpath(folder), listed)
+        return *self._folders[below], name

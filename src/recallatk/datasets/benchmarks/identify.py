@@ -36,7 +36,7 @@ def looks_like(data: Path, benchmarks: Mapping[str, Benchmark]) -> list[str]:
     return [
         name
         for name, benchmark in benchmarks.items()
-        if benchmark.marks and benchmark.reads == "folder" and all((data / mark).exists() for mark in benchmark.marks)
+        if benchmark.marks and benchmark.reads == "folder" and all(any(data.glob(mark)) for mark in benchmark.marks)
     ]
 
 
