@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recallatk.datasets.benchmarks import cub200
+from recallatk.datasets.benchmarks import cub200, dukemtmc, gldv2, market1501, msmt17, roxford5k, rparis6k
 from recallatk.datasets.benchmarks.counting import check_counts, count_sides, deviations
 from recallatk.datasets.benchmarks.description import Benchmark, Counts, Part, PublishedRow
 from recallatk.datasets.benchmarks.identify import identify, looks_like
@@ -22,5 +22,11 @@ __all__ = [
 
 BENCHMARKS: dict[str, Benchmark] = {
     "cub200": cub200.BENCHMARK,
+    "market1501": market1501.BENCHMARK,
+    "dukemtmc": dukemtmc.BENCHMARK,
+    "msmt17": msmt17.BENCHMARK,
+    "roxford5k": roxford5k.BENCHMARK,
+    "rparis6k": rparis6k.BENCHMARK,
+    "gldv2": gldv2.BENCHMARK,
 }
 """Name -> benchmark; each is a row of LAYOUTS too."""
