@@ -68,6 +68,7 @@ class _PlainUnpickler(pickle.Unpickler):
             ("builtins", "list"): list,
             ("builtins", "tuple"): tuple,
             ("builtins", "dict"): dict,
+            ("builtins", "bytes"): _Latin1,  # empty ones
             ("_codecs", "encode"): _Latin1,
             ("numpy", "dtype"): _Kind,
             ("numpy", "ndarray"): _Array,
@@ -141,7 +142,7 @@ class _Number:
 class _Latin1:
     """Bytes, as protocol 2 writes them: text with the name of its encoding."""
 
-    def __new__(cls, text: str, *_: Any) -> Any:
+    def __new__(cls, text: str = "", *_: Any) -> Any:
         return text.encode("latin1")
 
     def __setstate__(self, state: Any) -> None:

@@ -22,7 +22,7 @@ FOLDERS = ("jpg", "images")
 METRICS = ("map_trapezoid", "mp@1", "mp@5", "mp@10")
 
 PARTS = {
-    "medium": "easy and hard images are right, junk is ignored; the first because it asks for all that is right",
+    "medium": "easy and hard images are right, junk is ignored; meant where no part is named, as nothing right is ignored",
     "easy": "easy images are right, hard ones and junk are ignored",
     "hard": "hard images are right, easy ones and junk are ignored",
 }
