@@ -99,7 +99,9 @@ def test_a_damaged_list_is_told(copy: Path, line: str, message: str) -> None:
 
 def test_missing_files_are_named(copy: Path) -> None:
     (copy / "list_gallery.txt").unlink()
-    with pytest.raises(RecallatkError, match=r"no list_gallery.txt in this folder.*test or mask_test_v2"):
+    with pytest.raises(
+        RecallatkError, match=r"no list_gallery.txt in this folder.*list_query.txt, list_gallery.txt, test"
+    ):
         load_dataset(copy, layout="msmt17")
 
 

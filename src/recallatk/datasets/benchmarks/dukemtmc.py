@@ -9,14 +9,14 @@ from recallatk.datasets.benchmarks.description import Benchmark, Part, Published
 from recallatk.datasets.benchmarks.reid import METRICS, PROTOCOL, load_people
 from recallatk.types import Dataset, OnError
 
-FOLDERS = ("DukeMTMC-reID", "dukemtmc-reid", "DukeMTMC", "dukemtmc")
+FOLDER = "DukeMTMC-reID"
 NAMES = re.compile(r"(?P<person>\d{4})_c(?P<camera>\d)_f\d+", re.IGNORECASE)
 EXAMPLE = "0005_c2_f0046985.jpg"
 
 
 def load(data: Path, *, part: str, on_error: OnError) -> Dataset:
     """Read the names of the images of DukeMTMC-reID; the label is the person as it is written there."""
-    dataset, _ = load_people(data, FOLDERS, NAMES, EXAMPLE, on_error=on_error)
+    dataset, _ = load_people(data, FOLDER, NAMES, EXAMPLE, on_error=on_error)
     return dataset
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from recallatk.datasets.benchmarks.description import Needed
 from recallatk.datasets.naming import same_file, shown
+from recallatk.datasets.walk import is_hidden
 from recallatk.images import box_suffix
 from recallatk.types import Box, ImageSet, Label, OnError, RecallatkError, Skipped
 from recallatk.wording import and_more, counted
@@ -34,34 +37,62 @@ class Item:
     box: Box | None = None
 
 
-def find_root(data: Path, folder: str | Sequence[str], *needed: str) -> Path:
-    """The folder that holds the benchmark's files: DATA, or the folder in it that has the benchmark's own name.
+def is_there(root: Path, needed: Needed) -> bool:
+    """Whether a file or folder lies below a folder; of several names one is enough."""
+    return first_there(root, *_names(needed)) is not None
+
+
+def first_there(root: Path, *names: str) -> Path | None:
+    """The first of these files or folders that lies below a folder; * and ? stand for what differs in a name."""
+    for name in names:
+        found = next(root.glob(name), None) if set("*?") & set(name) else root / name
+        if found is not None and found.exists():
+            return found
+    return None
+
+
+def search_root(data: Path, folder: str, *needed: Needed) -> Path | None:
+    """The folder that holds the benchmark's files, or None: DATA, the folder of its name in it, or any other one in it.
 
     Args:
         data: DATA.
-        folder: what the archive unpacks to; several names, the usual one first. Mirrors often have it twice, one in
-            the other.
-        needed: files or folders that must be there; names parted by "|" are other names of one thing.
+        folder: what the archive unpacks to; looked for twice inside each other, as some tools unpack it.
+        needed: what must be there.
 
     Raises:
-        RecallatkError: something that is needed is not there.
+        RecallatkError: several folders of other names hold it.
     """
-    folders = [folder] if isinstance(folder, str) else folder
-    inside = [data / name for name in folders]
-    roots = [root for root in (data, *inside, *(root / root.name for root in inside)) if root.is_dir()]
-    for root in roots:
-        if all(_is_there(root, name) for name in needed):
+    for root in (data, data / folder, data / folder / folder):
+        if all(is_there(root, one) for one in needed):
             return root
-    root = max(roots, key=lambda root: sum(_is_there(root, name) for name in needed), default=data)
-    absent = [name.replace("|", " or ") for name in needed if not _is_there(root, name)]
+    inside = sorted(one for one in data.iterdir() if one.is_dir() and not is_hidden(one.name)) if data.is_dir() else []
+    roots = [root for root in inside if all(is_there(root, one) for one in needed)]
+    if len(roots) > 1:
+        several = ", ".join(root.name for root in roots)
+        raise RecallatkError(f"{data}: several folders in it are such a copy ({several}); give one of them as DATA")
+    return roots[0] if roots else None
+
+
+def find_root(data: Path, folder: str, *needed: Needed) -> Path:
+    """The folder that holds the benchmark's files, as `search_root` finds it.
+
+    Raises:
+        RecallatkError: something that is needed is not there, or lies in several folders.
+    """
+    root = search_root(data, folder, *needed)
+    if root is not None:
+        return root
+    roots = [root for root in (data, data / folder) if root.is_dir()]
+    root = max(roots, key=lambda root: sum(is_there(root, one) for one in needed), default=data)
+    absent = [" or ".join(_names(one)) for one in needed if not is_there(root, one)]
     raise RecallatkError(
         f"{root}: no {' and no '.join(absent)} in this folder; DATA is the folder that holds "
-        f"{', '.join(needed).replace('|', ' or ')} (often called {folders[0]})"
+        f"{', '.join(_names(one)[0] for one in needed)} (often called {folder})"
     )
 
 
-def _is_there(root: Path, names: str) -> bool:
-    return any((root / name).exists() for name in names.split("|"))
+def _names(needed: Needed) -> tuple[str, ...]:
+    return (needed,) if isinstance(needed, str) else needed
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -129,6 +160,10 @@ def image_set(
     """
     if not items:
         raise RecallatkError(f"{root}: the lists name no {side}; take the official files")
+    places = [(item.path, item.box) for item in items]
+    if len(set(places)) < len(places):
+        path, _ = next(place for place, times in Counter(places).items() if times > 1)
+        raise RecallatkError(f"{root}: the lists name {path} twice ({side}); take the official files")
     files = _Files(root)
     missing = [item for item in items if not files.has(item.path)]
     if missing and (on_error == "error" or len(missing) == len(items)):

@@ -12,7 +12,7 @@ from recallatk.datasets.benchmarks.files import Item, find_root, image_set, read
 from recallatk.types import Dataset, OnError, Qrels, RecallatkError
 from recallatk.wording import counted
 
-FOLDERS = ("google-landmark", "google-landmarks", "google-landmark_v2", "gldv2", "GLDv2")
+FOLDER = "google-landmark"
 SOLUTION = "retrieval_solution_v2.1.csv"
 INDEX = ("index.csv", "index_image_to_landmark.csv")
 LISTS = ("", "metadata", "ground_truth", "index", "test")
@@ -26,7 +26,7 @@ METRICS = ("map_capped@100",)
 
 def load(data: Path, *, part: str, on_error: OnError) -> Dataset:
     """Read the solution and the list of the index; images are named after their ids."""
-    root = find_root(data, FOLDERS, "index", "test")
+    root = find_root(data, FOLDER, "index", "test")
     solution, notes = _read_solution(_find_list(root, SOLUTION), USAGES[part])
     index = _read_index(_find_list(root, *INDEX))
     queries, query_skipped = image_set(
@@ -165,6 +165,6 @@ BENCHMARK = Benchmark(
         "relevant is the solution's list alone.",
         "The solution that Kaggle scored by in 2019 is another ground truth than v2.1; its values cannot be compared.",
         "mAP@100 divides by the smaller of 100 and the number of relevant images (map_capped@100); map@100 does not.",
-        "Rows marked Ignored are no queries: of the 117,577 test images 1,129 are left, commonly parted as 750 and 379.",
+        "Rows marked Ignored are no queries: of the 117,577 test images 1,129 are left, usually parted as 750 and 379.",
     ),
 )

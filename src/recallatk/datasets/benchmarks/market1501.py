@@ -12,7 +12,7 @@ from recallatk.datasets.benchmarks.reid import GALLERY, METRICS, PROTOCOL, load_
 from recallatk.types import Dataset, OnError
 from recallatk.wording import counted
 
-FOLDERS = ("Market-1501-v15.09.15", "Market-1501", "market1501", "Market1501")
+FOLDER = "Market-1501-v15.09.15"
 NAMES = re.compile(r"(?P<person>-1|\d{4})_c(?P<camera>\d)s\d+_", re.IGNORECASE)
 EXAMPLE = "0002_c1s1_000451_03.jpg"
 JUNK = "-1"
@@ -21,7 +21,7 @@ DISTRACTOR = "0000"
 
 def load(data: Path, *, part: str, on_error: OnError) -> Dataset:
     """Read the names of the images of Market-1501; the label is the person as it is written there."""
-    dataset, gallery = load_people(data, FOLDERS, NAMES, EXAMPLE, on_error=on_error)
+    dataset, gallery = load_people(data, FOLDER, NAMES, EXAMPLE, on_error=on_error)
     people = Counter(gallery.labels)
     junk = f"{GALLERY}/: {counted(people[JUNK], 'image')} of nobody ({JUNK}), which take no rank"
     distractors = f"{counted(people[DISTRACTOR], 'distractor')} ({DISTRACTOR}), which are never right"

@@ -10,7 +10,7 @@ from recallatk.datasets.benchmarks.files import Item, find_root, image_set, read
 from recallatk.datasets.benchmarks.reid import METRICS, PROTOCOL
 from recallatk.types import Dataset, OnError, RecallatkError
 
-FOLDERS = ("MSMT17_V1", "MSMT17_V2", "MSMT17", "msmt17")
+FOLDER = "MSMT17_V1"
 PLAIN = "test"
 MASKED = "mask_test_v2"
 NAMES = re.compile(r"\d+_\d+_(?P<camera>\d+)_")
@@ -19,7 +19,7 @@ EXAMPLE = "0000/0000_000_01_0303morning_0015_0.jpg"
 
 def load(data: Path, *, part: str, on_error: OnError) -> Dataset:
     """Read the two lists of MSMT17; the label is the person as the list writes it."""
-    root = find_root(data, FOLDERS, "list_query.txt", "list_gallery.txt", f"{PLAIN}|{MASKED}")
+    root = find_root(data, FOLDER, "list_query.txt", "list_gallery.txt", (PLAIN, MASKED))
     folder = PLAIN if (root / PLAIN).is_dir() else MASKED
     queries = _read_list(root / "list_query.txt", folder)
     gallery = _read_list(root / "list_gallery.txt", folder)

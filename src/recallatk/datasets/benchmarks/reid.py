@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,13 @@ METRICS = ("map",)
 
 
 def load_people(
-    data: Path, folders: Sequence[str], names: re.Pattern[str], example: str, *, on_error: OnError
+    data: Path, folder: str, names: re.Pattern[str], example: str, *, on_error: OnError
 ) -> tuple[Dataset, ImageSet]:
     """Read a benchmark whose images are named after person and camera; the label is the person as it is written there.
 
     Args:
         data: DATA.
-        folders: what its folder is called.
+        folder: what its folder is called.
         names: what the name of an image begins with, with the groups `person` and `camera`.
         example: such a name, for messages.
         on_error: as for every layout.
@@ -39,10 +38,10 @@ def load_people(
         RecallatkError: an image of another name, a side without images, or a link to nothing (unless `on_error` is
             skip).
     """
-    root = find_root(data, folders, QUERY, GALLERY)
+    root = find_root(data, folder, QUERY, GALLERY)
     sides, skipped, notes = [], [], []
-    for folder, what in ((QUERY, "query"), (GALLERY, "gallery image")):
-        items, unusable, aside = _list_people(root, folder, names, example)
+    for below, what in ((QUERY, "query"), (GALLERY, "gallery image")):
+        items, unusable, aside = _list_people(root, below, names, example)
         if unusable and on_error == "error":
             raise RecallatkError(
                 f"{root / unusable[0].item}: {unusable[0].reason}; complete the copy, or evaluate what is there with "

@@ -22,7 +22,7 @@ FOLDERS = ("jpg", "images")
 METRICS = ("map_trapezoid", "mp@1", "mp@5", "mp@10")
 
 PARTS = {
-    "medium": "easy and hard images are right, junk is ignored; meant where no part is named, as nothing right is ignored",
+    "medium": "easy and hard images are right, junk is ignored; the usual one, as nothing that is right is ignored",
     "easy": "easy images are right, hard ones and junk are ignored",
     "hard": "hard images are right, easy ones and junk are ignored",
 }
@@ -64,17 +64,18 @@ class Truth:
     judged: tuple[Mapping[str, Sequence[int]], ...]
 
 
-def load_revisited(data: Path, folders: Sequence[str], name: str, *, on_error: OnError) -> Dataset:
+def load_revisited(data: Path, folder: str, name: str, *, on_error: OnError) -> Dataset:
     """Read a revisited set.
 
     Args:
         data: DATA.
-        folders: what its folder is called.
+        folder: what its folder is called.
         name: what its ground truth is called, without suffix.
         on_error: as for every layout.
     """
-    root = find_root(data, folders, f"{name}.mat|{name}.pkl")
-    path = next(path for path in (root / f"{name}.mat", root / f"{name}.pkl") if path.exists())
+    forms = (f"{name}.mat", f"{name}.pkl")
+    root = find_root(data, folder, forms)
+    path = next(root / form for form in forms if (root / form).exists())
     truth = read_truth(path)
     paths = _find_images(root, {*truth.gallery, *truth.queries})
     items = [Item(paths[query], box=box) for query, box in zip(truth.queries, truth.boxes, strict=True)]

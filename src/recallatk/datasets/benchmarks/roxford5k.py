@@ -8,8 +8,8 @@ from recallatk.datasets.benchmarks.description import Benchmark, Part, Published
 from recallatk.datasets.benchmarks.revisited import METRICS, PARTS, TRAPS, load_revisited, protocol
 from recallatk.types import Dataset, OnError
 
-FOLDERS = ("roxford5k", "oxford5k", "ROxford5k")
-
+FOLDER = "roxford5k"
+TRUTH = "gnd_roxford5k"
 GEM = "R-GeM (ResNet-101), features offered with the benchmark"
 SOURCE = "README of filipradenovic/revisitop"
 PUBLISHED = {
@@ -21,7 +21,7 @@ PUBLISHED = {
 
 def load(data: Path, *, part: str, on_error: OnError) -> Dataset:
     """Read the ground truth of Revisited Oxford 5k; every part has the same images and judgements."""
-    return load_revisited(data, FOLDERS, "gnd_roxford5k", on_error=on_error)
+    return load_revisited(data, FOLDER, TRUTH, on_error=on_error)
 
 
 BENCHMARK = Benchmark(
@@ -32,7 +32,7 @@ BENCHMARK = Benchmark(
         "gnd_roxford5k.mat": "the ground truth; gnd_roxford5k.pkl will do, of which nothing is run",
         "jpg/": "the images of oxbuild_images-v1.tgz, in it or in folders of it",
     },
-    marks=("gnd_roxford5k.*",),
+    marks=((f"{TRUTH}.mat", f"{TRUTH}.pkl"),),
     parts={
         level: Part(
             summary=what,

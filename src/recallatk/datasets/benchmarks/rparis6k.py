@@ -9,8 +9,8 @@ from recallatk.datasets.benchmarks.revisited import METRICS, PARTS, TRAPS, load_
 from recallatk.datasets.benchmarks.roxford5k import GEM, SOURCE
 from recallatk.types import Dataset, OnError
 
-FOLDERS = ("rparis6k", "paris6k", "RParis6k")
-
+FOLDER = "rparis6k"
+TRUTH = "gnd_rparis6k"
 PUBLISHED = {
     "medium": {"map_trapezoid": "77.20%", "mp@1": "100.00%", "mp@5": "98.86%", "mp@10": "98.14%"},
     "easy": {"map_trapezoid": "92.12%", "mp@1": "100.00%", "mp@5": "97.14%", "mp@10": "96.14%"},
@@ -20,7 +20,7 @@ PUBLISHED = {
 
 def load(data: Path, *, part: str, on_error: OnError) -> Dataset:
     """Read the ground truth of Revisited Paris 6k; every part has the same images and judgements."""
-    return load_revisited(data, FOLDERS, "gnd_rparis6k", on_error=on_error)
+    return load_revisited(data, FOLDER, TRUTH, on_error=on_error)
 
 
 BENCHMARK = Benchmark(
@@ -31,7 +31,7 @@ BENCHMARK = Benchmark(
         "gnd_rparis6k.mat": "the ground truth; gnd_rparis6k.pkl will do, of which nothing is run",
         "jpg/": "the images of paris_1-v1.tgz and paris_2-v1.tgz, in it or in folders of it",
     },
-    marks=("gnd_rparis6k.*",),
+    marks=((f"{TRUTH}.mat", f"{TRUTH}.pkl"),),
     parts={
         level: Part(
             summary=what,
