@@ -106,6 +106,19 @@ def test_both_forms_of_the_ground_truth_say_the_same(copy: Path) -> None:
         assert getattr(matlab.qrels, field) == getattr(pickled.qrels, field)
 
 
+def test_matlab_may_hold_one_query_and_small_numbers(copy: Path) -> None:
+    """What stands alone comes out of such a file as no list."""
+    gnd = np.zeros((1, 1), dtype=[(name, object) for name in TRUTH[0]])
+    for name, values in {"bbx": [0, 0, 8, 8], "easy": [1], "hard": [2, 3], "junk": []}.items():
+        gnd[0, 0][name] = np.array([values], dtype=np.uint16)
+    names = {"imlist": np.array([GALLERY], dtype=object), "qimlist": np.array([QUERIES[:1]], dtype=object)}
+    savemat(copy / "gnd_roxford5k.mat", {"gnd": gnd, **names})
+    dataset = load_dataset(copy, layout="roxford5k", counts="any")
+    assert dataset.qrels is not None
+    assert dataset.query.ids == ("jpg/all_souls_000013.jpg@0,0,8,8",)
+    assert dataset.qrels.gallery_ids == tuple(f"jpg/{name}.jpg" for name in GALLERY[:3])
+
+
 def test_the_ground_truth_as_arrays(copy: Path) -> None:
     expected = load_dataset(copy, layout="roxford5k", counts="any")
     arrays = [{name: np.array(values) for name, values in entry.items()} for entry in TRUTH]

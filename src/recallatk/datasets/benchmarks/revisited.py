@@ -142,7 +142,7 @@ def _read_matlab(path: Path) -> Any:
 
 def _flat(values: Any) -> list[Any]:
     """Values that MATLAB, numpy or Python hold, as a list; one alone is a list of one."""
-    if isinstance(values, str | int | float):
+    if isinstance(values, str | int | float | np.generic):
         return [values]
     return list(np.asarray(values).ravel()) if isinstance(values, np.ndarray) else list(values)
 
