@@ -36,12 +36,12 @@ def block(name: str, benchmark: Benchmark) -> str:
     lines += ["```bash", *(command(name, benchmark, part) for part in benchmark.parts), "```", ""]
     for part_name, part in benchmark.parts.items():
         lines += _published(part_name, part) if part.published else []
-    others = [
-        f"- {count:,} queries in place of {part_name}: {what}."
-        for part_name, part in benchmark.parts.items()
-        for count, what in part.other_counts.items()
-    ]
-    lines += ["Another copy, or another protocol:", "", *others, ""] if others else []
+    parts: dict[tuple[int, str], list[str]] = {}
+    for part_name, part in benchmark.parts.items():
+        for other in part.other_counts.items():
+            parts.setdefault(other, []).append(part_name)
+    others = [f"- {count:,} ({', '.join(names)}): {what}." for (count, what), names in parts.items()]
+    lines += ["Counts that say that it is another copy, or another part:", "", *others, ""] if others else []
     lines += ["What goes wrong:", "", *(f"- {trap}" for trap in benchmark.traps), ""] if benchmark.traps else []
     return "\n".join(lines).rstrip()
 

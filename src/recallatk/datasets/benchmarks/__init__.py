@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from recallatk.datasets.benchmarks import cars196, cub200, inat2018, inshop, sop
+from recallatk.datasets.benchmarks import (
+    cars196,
+    cub200,
+    dukemtmc,
+    gldv2,
+    inat2018,
+    inshop,
+    market1501,
+    msmt17,
+    roxford5k,
+    rparis6k,
+    sop,
+)
 from recallatk.datasets.benchmarks.counting import check_counts, count_sides, deviations
 from recallatk.datasets.benchmarks.description import Benchmark, Counts, Part, PublishedRow
 from recallatk.datasets.benchmarks.identify import identify, looks_like
@@ -26,5 +38,11 @@ BENCHMARKS: dict[str, Benchmark] = {
     "sop": sop.BENCHMARK,
     "inshop": inshop.BENCHMARK,
     "inat2018": inat2018.BENCHMARK,
+    "market1501": market1501.BENCHMARK,
+    "dukemtmc": dukemtmc.BENCHMARK,
+    "msmt17": msmt17.BENCHMARK,
+    "roxford5k": roxford5k.BENCHMARK,
+    "rparis6k": rparis6k.BENCHMARK,
+    "gldv2": gldv2.BENCHMARK,
 }
 """Name -> benchmark; each is a row of LAYOUTS too."""

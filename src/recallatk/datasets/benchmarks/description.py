@@ -40,7 +40,7 @@ class Part:
         protocol: the fields of `EvalProtocol` that differ from its defaults.
         metrics: what is published beside recall@k.
         published: what was printed for systems under this protocol.
-        other_counts: other numbers of queries that copies have, and what such a copy is.
+        other_counts: other numbers of queries or gallery images that copies have, and what such a copy is.
     """
 
     summary: str
@@ -65,7 +65,8 @@ class Benchmark:
         summary: one line for the list of layouts.
         load: called with DATA, and by name with `part` (a key of `parts`) and `on_error`; opens no image.
         files: what it needs below DATA (or below the folder of that name in DATA) -> what that is.
-        marks: files or folders below DATA which together tell that DATA is a copy; empty where nothing is telling.
+        marks: files or folders below DATA (* and ? stand for what differs in a name) which together tell that DATA is
+            a copy; empty where nothing is telling.
         parts: its evaluations by name; the first is the default.
         traps: what goes wrong with it, a sentence or two each.
         archives: md5 of an official archive -> its name.

@@ -18,7 +18,7 @@ from recallatk.types import Box, ImageSet, Label, OnError, RecallatkError, Skipp
 from recallatk.wording import and_more, counted
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Item:
     """One image that a benchmark lists.
 
@@ -43,8 +43,12 @@ def is_there(root: Path, needed: Needed) -> bool:
 
 
 def first_there(root: Path, *names: str) -> Path | None:
-    """The first of these files or folders that lies below a folder."""
-    return next((root / name for name in names if (root / name).exists()), None)
+    """The first of these files or folders that lies below a folder; * and ? stand for what differs in a name."""
+    for name in names:
+        found = next(root.glob(name), None) if set("*?") & set(name) else root / name
+        if found is not None and found.exists():
+            return found
+    return None
 
 
 def search_root(data: Path, folder: str, *needed: Needed) -> Path | None:
@@ -160,7 +164,8 @@ def image_set(
     if len(set(places)) < len(places):
         path, _ = next(place for place, times in Counter(places).items() if times > 1)
         raise RecallatkError(f"{root}: the lists name {path} twice ({side}); take the official files")
-    missing = [item for item in items if not os.path.isfile(root / item.path)]  # noqa: PTH113 - a name may be too long
+    files = _Files(root)
+    missing = [item for item in items if not files.has(item.path)]
     if missing and (on_error == "error" or len(missing) == len(items)):
         raise RecallatkError(
             f"{root / missing[0].path}: no such file{and_more(len(missing), 'file')}: of the {len(items):,} that the "
@@ -177,11 +182,47 @@ def image_set(
         ids=tuple(shown(item.path) + suffix for item, suffix in zip(kept, suffixes, strict=True)),
         labels=tuple(item.label for item in kept),
         same=tuple(
-            same_file(os.path.realpath(root / item.path), [(base, "")]) + suffix
-            for item, suffix in zip(kept, suffixes, strict=True)
+            same_file(files.real(item.path), [(base, "")]) + suffix for item, suffix in zip(kept, suffixes, strict=True)
         ),
         groups={name: tuple(item.groups[name] for item in kept) for name in columns},
         positions=np.array([item.position for item in kept]) if kept[0].position is not None else None,
         boxes=tuple(item.box for item in kept) if any(suffixes) else None,
     )
     return images, tuple(Skipped(shown(item.path), "no such file") for item in missing)
+
+
+class _Files:
+    """The files below a root, a folder listed when it is first asked about.
+
+    With a call for every file alone, the million images of the largest sets would take minutes.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.fspath(root)
+        self._folders: dict[str, tuple[str, dict[str, bool]]] = {}
+
+    def has(self, path: str) -> bool:
+        """Whether there is such a file."""
+        _, listed, name = self._folder_of(path)
+        # What is not listed may be there all the same: some disks know a name in more than one form.
+        return name in listed or os.path.isfile(os.path.join(self._root, path))  # noqa: PTH113, PTH118 - may be too long
+
+    def real(self, path: str) -> str:
+        """The file with every link followed."""
+        folder, listed, name = self._folder_of(path)
+        is_link = listed.get(name, True)
+        return os.path.realpath(f"{self._root}/{path}") if is_link else os.path.join(folder, name)  # noqa: PTH118
+
+    def _folder_of(self, path: str) -> tuple[str, dict[str, bool], str]:
+        """The resolved folder, its files (each with whether it is a link), and the file's name."""
+        below, _, name = path.rpartition("/")
+        if below not in self._folders:
+            folder = os.path.join(self._root, below)  # noqa: PTH118
+            listed: dict[str, bool] = {}
+            try:
+                with os.scandir(folder) as entries:
+                    listed = {entry.name: entry.is_symlink() for entry in entries if entry.is_file()}
+            except (OSError, ValueError):  # no such folder, or no name of one
+                pass
+            self._folders[below] = (os.path.realpath(folder), listed)
+        return *self._folders[below], name
