@@ -42,7 +42,7 @@ BENCHMARK = Benchmark(
             published=(PublishedRow(GEM, PUBLISHED[level], SOURCE),),
             other_counts={
                 55: "the number of queries of the original Oxford 5k",
-                68: "the number of queries with a right image at Easy; a copy has all 70, of which the protocol leaves out two",
+                68: "the number of queries with a right image at Easy; the protocol leaves the other two out",
                 5_063: "all images, queries among them, which the revisited protocol takes out",
             },
         )
