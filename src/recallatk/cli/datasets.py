@@ -101,9 +101,11 @@ def published_of(reading: Reading) -> Callable[[Any], list[str]]:
         raise ChoiceError("--published compares the whole benchmark; leave --limit out")
 
     def lines(report: Any) -> list[str]:
-        from recallatk.comparison.published import compare_with_published
+        from recallatk.comparison.published import compare_with_published, published_lines
 
-        systems = compare_with_published(report, part.published)
-        return ["[published]", *(line for system in systems for line in system.lines())]
+        known = {what: n for n, what in part.other_counts.items()}
+        others = {"the official count": part.counts["queries"], **known} if "queries" in part.counts else known
+        systems = compare_with_published(report, part.published, other_counts=others)
+        return ["[published]", *published_lines(systems)]
 
     return lines

@@ -239,6 +239,7 @@ class PageContent:
         only_wrong: only queries that miss at the smallest k.
         pictures: inside the page (embed), in a folder beside it (folder), or none.
         max_size: what page and pictures may take together; pictures become smaller, then fewer, and that is said.
+        page_seed: of its random choices, and of the random order of the queries.
     """
 
     num_queries: int = 500
@@ -246,12 +247,14 @@ class PageContent:
     only_wrong: bool = False
     pictures: Literal["embed", "folder", "none"] = "embed"
     max_size: str = "30MB"
+    page_seed: int = 0
 
     def options(self) -> Any:
         """As `PageOptions`."""
         from recallatk.page import PageOptions
 
-        return PageOptions(**{**vars(self), "max_size": parse_bytes(self.max_size, "--max-size")})
+        given = {**vars(self), "max_size": parse_bytes(self.max_size, "--max-size")}
+        return PageOptions(seed=given.pop("page_seed"), **given)
 
 
 # What a command gets when none of a group's flags is there; frozen, so sharing them is safe.

@@ -11,6 +11,9 @@ from recallatk.types import ChoiceError, Dataset, EvalProtocol
 Counts: TypeAlias = Literal["official", "any"]
 """Whether a copy must have the official counts, or may have others, which the report then says."""
 
+Needed: TypeAlias = str | tuple[str, ...]
+"""A file or folder below a copy's root; or the names that it has in different copies, of which one is enough."""
+
 
 @dataclasses.dataclass(frozen=True)
 class PublishedRow:
@@ -37,7 +40,7 @@ class Part:
         protocol: the fields of `EvalProtocol` that differ from its defaults.
         metrics: what is published beside recall@k.
         published: what was printed for systems under this protocol.
-        other_counts: other numbers of queries that copies have, and what such a copy is.
+        other_counts: other numbers of queries or gallery images that copies have, and what such a copy is.
     """
 
     summary: str
@@ -62,7 +65,8 @@ class Benchmark:
         summary: one line for the list of layouts.
         load: called with DATA, and by name with `part` (a key of `parts`), `on_error` and every option; opens no image.
         files: what it needs below DATA (or below the folder of that name in DATA) -> what that is.
-        marks: files or folders below DATA which together tell that DATA is a copy; empty where nothing is telling.
+        marks: files or folders below DATA (* and ? stand for what differs in a name) which together tell that DATA is
+            a copy; empty where nothing is telling.
         parts: its evaluations by name; the first is the default.
         traps: what goes wrong with it, a sentence or two each.
         archives: md5 of an official archive -> its name.
@@ -75,7 +79,7 @@ class Benchmark:
     load: Callable[..., Dataset]
     files: Mapping[str, str]
     parts: Mapping[str, Part]
-    marks: tuple[str, ...] = ()
+    marks: tuple[Needed, ...] = ()
     traps: tuple[str, ...] = ()
     archives: Mapping[str, str] = dataclasses.field(default_factory=dict)
     reads: Literal["folder", "file"] = "folder"

@@ -128,7 +128,7 @@ BENCHMARK = Benchmark(
     summary="MSLS validation (Copenhagen and San Francisco): a hit is an image within 25 m",
     load=load,
     files={
-        "train_val/cph/, train_val/sf/": "the two cities; each has query/ and database/ with the files below",
+        "train_val/cph/, train_val/sf/": "the two cities; each has `query/` and `database/` with the files below",
         "postprocessed.csv": "key, easting, northing, and more",
         "raw.csv": "key, pano (whether it is a panorama), and more",
         "subtask_index.csv": "only for val-official: the column all",

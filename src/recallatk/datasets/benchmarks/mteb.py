@@ -179,7 +179,7 @@ BENCHMARK = Benchmark(
     summary="image retrieval as MTEB stores it: queries, corpus and qrels in Parquet, with the images inside",
     load=load,
     files={
-        "queries/ (or query/)": "Parquet: id, image (bytes and path), modality; or files that begin so",
+        "queries/": "Parquet: id, image (bytes and path), modality; also query/, or files that begin so",
         "corpus/": "Parquet: likewise",
         "qrels/": "Parquet, .tsv, .csv or .jsonl: query-id, corpus-id, score",
     },

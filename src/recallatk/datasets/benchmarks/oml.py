@@ -64,7 +64,7 @@ BENCHMARK = Benchmark(
         "label, path, split, is_query, is_gallery": "columns; paths start from the table's folder, or from --root",
         "sequence": "optional column: images of the query's sequence take no rank",
         "x_1, y_1, x_2, y_2": "optional columns: the box that is the image",
-        "category, and any other column": "kept as groups",
+        "category": "optional column: kept as a group, as every other column is",
     },
     parts={
         "validation": Part(

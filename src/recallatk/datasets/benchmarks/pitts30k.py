@@ -40,7 +40,7 @@ TRAPS = (
     "Queries and gallery have the same file names in different folders: 000/000829_pitch1_yaw1.jpg is one image in "
     "queries_real/ and another one outside it.",
     "Many papers resize the images before they encode them, to 480 x 640, 320 x 320 or 322 x 322; that moves recall.",
-    "A copy in the form of VPR-datasets-downloader (images/test/database/@...@.jpg) is --layout vpr.",
+    "A copy in the form of VPR-datasets-downloader (`images/test/database/@...@.jpg`) is --layout vpr.",
 )
 
 BENCHMARK = Benchmark(

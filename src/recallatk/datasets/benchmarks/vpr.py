@@ -122,7 +122,7 @@ BENCHMARK = Benchmark(
     },
     parts={
         name: Part(
-            summary=f"queries/ against database/ of {name}/ within 25 m; it is many data sets, so no count is checked",
+            summary=f"`queries/` against `database/` of `{name}/` within 25 m; many data sets, so no count is checked",
             counts={},
             protocol=PROTOCOL,
             published=(

@@ -182,11 +182,11 @@ BENCHMARK = Benchmark(
     reads="file",
     files={
         "image_id, identity, path": "columns; paths start from the table's folder, or from --root",
-        "split": "optional column: test (or query) against train (or database, gallery, reference); another one is "
-        "named with --split-column",
+        "split": "optional column: test (or query) against train (or `database`, `gallery`, `reference`); another one "
+        "is named with --split-column",
         "date": "optional column: the day of each picture",
         "bbox": "optional column: [x, y, width, height] in pixels, which is cut out",
-        "any other column": "kept as a group, such as orientation or species",
+        "orientation": "optional column: kept as a group, as every other column is",
     },
     parts={
         "frame": Part(
