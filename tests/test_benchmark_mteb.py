@@ -85,6 +85,8 @@ def test_ids_are_those_of_the_files(copy: Path) -> None:
     assert dataset.qrels is not None
     assert len(dataset.qrels) == 4
     assert dataset.notes == ("1 query left aside that the qrels do not name",)
+    assert dataset.query.same is not None
+    assert dataset.query.same[0] == "query/test-00000-of-00001.parquet: row 0 (counted from 0)"
     element = dataset.gallery.elements[3]
     assert isinstance(element, PackedImage)
     assert element.read_bytes() == (copy.parent / "pictures" / "180.png").read_bytes()
@@ -107,6 +109,7 @@ def test_equal_bytes_are_one_image(copy: Path) -> None:
     inspection = inspect_dataset(dataset, protocol=dataset.protocol)
     assert "byte-equal-query-gallery" in {finding.kind for finding in inspection.findings}
     assert inspection.errors == ()
+    assert "same-file" not in {finding.kind for finding in inspection.findings}  # q1 is an id of both sides
 
 
 def test_files_beside_each_other_and_other_names(copy: Path) -> None:

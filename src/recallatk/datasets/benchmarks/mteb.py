@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from recallatk.datasets.benchmarks.description import Benchmark, Part, PublishedRow
+from recallatk.datasets.naming import shown
 from recallatk.datasets.packed import list_packed, list_paths
 from recallatk.datasets.pairs import as_id
 from recallatk.datasets.qrels import load_qrels
@@ -144,7 +145,12 @@ def _read_side(data: Path, files: Sequence[Path], side: str, on_error: OnError) 
     kept = [row for row in rows if row.element is not None]
     if not kept:
         raise RecallatkError(f"{data}: the files of the {side} have no rows; take complete ones")
-    images = ImageSet(tuple(row.element for row in kept), tuple(row.id for row in kept), ((),) * len(kept))
+    images = ImageSet(
+        elements=tuple(row.element for row in kept),
+        ids=tuple(row.id for row in kept),
+        labels=((),) * len(kept),
+        same=tuple(shown(row.name.removeprefix(f"{data}{os.sep}")) for row in kept),  # equal ids are two images
+    )
     return images, tuple(Skipped(row.id, f"no image in {row.name}, and none beside it") for row in missing)
 
 
