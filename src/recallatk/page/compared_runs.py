@@ -104,7 +104,8 @@ def _order_of_comparison(
 ) -> list[int]:
     """Queries whose value changes first, then those that all miss, then the others as the first run has them."""
     place = {name: number for number, name in enumerate(comparison.ids)}
-    values = np.stack([value_of(s.report, smallest_k(s.report))[own] for s, own in zip(sources, rows, strict=True)])
+    k = smallest_k(sources[0].report)
+    values = np.stack([value_of(s.report, k)[own] for s, own in zip(sources, rows, strict=True)])
     # Losses and gains take turns, so that neither hides the other where there is no room for all.
     changed = [place[query.id] for query in comparison.changed]
     half = len(changed) // 2

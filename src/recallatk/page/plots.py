@@ -126,8 +126,15 @@ def draw_ranks(counts: Mapping[str, Sequence[tuple[str, int]]]) -> Plot:
     return _plot("ranks", "Rank of the best positive", said, figure)
 
 
-def draw_similarities(best: Values, wrong: Values, missed: npt.NDArray[np.bool_]) -> Plot:
-    """The best positive against the nearest negative of each query: below the line is a miss."""
+def draw_similarities(best: Values, wrong: Values, missed: npt.NDArray[np.bool_], *, whole: bool) -> Plot:
+    """The best positive against the nearest negative of each query: below the line is a miss.
+
+    Args:
+        best: the similarity of the best positive.
+        wrong: that of the nearest negative.
+        missed: which queries miss.
+        whole: whether these are all queries that have both; if not, the plot says that they are a sample.
+    """
     with _figure(height=3.6) as (figure, axes):
         for flags, name, colour, mark in ((~missed, "hit", "hit", "o"), (missed, "miss", "miss", "x")):
             if flags.any():
@@ -147,12 +154,14 @@ def draw_similarities(best: Values, wrong: Values, missed: npt.NDArray[np.bool_]
         axes.set_xlabel("similarity of the nearest negative")
         axes.set_ylabel("similarity of the best positive")
         axes.legend(loc="upper left")
+    some = "" if whole else f", of a random {len(best):,} of them"
     words = (
-        f"One mark a query. Median similarity of the best positive {np.median(best):.3f}, of the nearest negative "
-        f"{np.median(wrong):.3f}; the nearest negative is nearer in {np.count_nonzero(wrong > best):,} of "
+        f"One mark a query{some}. Median similarity of the best positive {np.median(best):.3f}, of the nearest "
+        f"negative {np.median(wrong):.3f}; the nearest negative is nearer in {np.count_nonzero(wrong > best):,} of "
         f"{len(best):,} queries."
     )
-    return _plot("similarities", "Best positive against nearest negative", words, figure)
+    title = "Best positive against nearest negative"
+    return _plot("similarities", title if whole else f"{title} (a random {len(best):,} queries)", words, figure)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,12 +253,7 @@ def _for_page(svg: str, name: str, title: str, words: str) -> str:
     """The drawing alone, with ids of its own, colours as variables, a title and a description."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r"url\(#", f"url(#{name}-", svg)
-    svg = re.sub(r'href="#', f'href="#{name}-', svg)
-    svg = re.sub(r"font: ([\d.]+px) 'sans-serif'", r"font-size: \1", svg)
-    for variable, colour in COLOURS.items():
-        svg = svg.replace(colour, f"var(--{variable})")
+    svg = re.sub(r"<[^>]*>", lambda tag: _adapt(tag[0], name), svg)  # not the text: a run may be called #010101
     box = re.search(r'viewBox="[^"]*"', svg)
     end = svg.index(">")
     described = (
@@ -258,6 +262,17 @@ def _for_page(svg: str, name: str, title: str, words: str) -> str:
         f'<desc id="{name}-words">{html.escape(one_line(words))}</desc>'
     )
     return described + svg[end + 1 :]
+
+
+def _adapt(tag: str, name: str) -> str:
+    """One tag of a drawing, with ids of its own and colours as variables."""
+    tag = re.sub(r'\bid="', f'id="{name}-', tag)
+    tag = re.sub(r"url\(#", f"url(#{name}-", tag)
+    tag = re.sub(r'href="#', f'href="#{name}-', tag)
+    tag = re.sub(r"font: ([\d.]+px) 'sans-serif'", r"font-size: \1", tag)
+    for variable, colour in COLOURS.items():
+        tag = tag.replace(colour, f"var(--{variable})")
+    return tag
 
 
 def _literal(text: str) -> str:

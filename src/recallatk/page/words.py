@@ -54,7 +54,7 @@ def in_short(
     missed = evaluated & (values < 1)
     n, m = int(evaluated.sum()), int(missed.sum())
     if not m:
-        return [f"All {counted(n, 'evaluated query', 'evaluated queries')} hit at {k}."]
+        return [f"The one evaluated query hits at {k}." if n == 1 else f"All {n:,} evaluated queries hit at {k}."]
     said = [f"{m:,} of {counted(n, 'query', 'queries')} miss at {k} ({100 * m / n:.1f} %)."]
     ahead = np.asarray(report.queries["negatives_ahead"], np.int64)[missed]
     found = np.asarray(report.queries["has_positive"], np.bool_)[missed]
@@ -67,15 +67,17 @@ def in_short(
     failing = [one for one in labels if one["low"] is not None and one["low"] < 1]
     evaluated_labels = sum(one["low"] is not None for one in labels)
     if failing and evaluated_labels > 1:
-        worst = ", ".join(f"{one['label']} ({one['low']:.2f} of {one['n']:,})" for one in failing[:3])
-        misses = sorted((round(one["n"] * (1 - one["low"])) for one in failing), reverse=True)
+        worst = ", ".join(f"{one['label']} ({min(one['low'], 0.99):.2f} of {one['n']:,})" for one in failing[:3])
+        misses = sorted((one["misses"] for one in failing), reverse=True)
         said.append(
             f"Misses are in {len(failing):,} of {counted(evaluated_labels, 'label')}; the lowest recall: {worst}."
         )
-        if len(failing) > 3 and sum(misses[:3]) * 2 > sum(misses):
+        # Where a query counts for each of its labels, the misses of labels do not add up to those of queries.
+        if len(failing) > 3 and sum(misses[:3]) * 2 > sum(misses) == m:
             said.append(f"Three labels hold {sum(misses[:3]):,} of the misses.")
-    if confusions:
-        pairs = ", ".join(f"{b} for {a} ({counted(count, 'time')})" for a, b, count, _ in confusions[:3])
+    named = [(a, b, count) for a, b, count, _ in confusions if a and b]
+    if named:
+        pairs = ", ".join(f"{b} for {a} ({counted(count, 'time')})" for a, b, count in named[:3])
         said.append(f"Retrieved instead, most often: {pairs}.")
     return said
 
