@@ -79,20 +79,24 @@ def check_embeddings(encoded: Any, reading: Reading) -> Any:
     part = benchmark.part_named(reading.part)
     warnings = check_counts(benchmark, part, encoded.query, encoded.gallery, counts=reading.counts)
     provenance = encoded.provenance
-    provenance = dataclasses.replace(provenance, warnings=(*warnings, *provenance.warnings))
-    return dataclasses.replace(encoded, provenance=provenance)
+    provenance = dataclasses.replace(provenance, warnings=tuple(dict.fromkeys((*warnings, *provenance.warnings))))
+    return dataclasses.replace(encoded, provenance=provenance, views=benchmark.parts[part].views)
 
 
-def published_of(reading: Reading) -> Callable[[Any], list[str]]:
+def published_of(reading: Reading) -> Callable[[str, Any], list[str]]:
     """What prints how a report compares with the published rows of the benchmark that --layout names.
 
     Raises:
         ChoiceError: the layout is no benchmark, nothing was published for it, or only a sample of it is evaluated.
     """
+    from recallatk.datasets import find_layout
+
     part = part_of(reading.layout, reading.part)
     if part is None:
         raise ChoiceError("--published needs a benchmark; name it with --layout (see `recallatk datasets`)")
-    if not part.published:
+    benchmark = find_layout(str(reading.layout)).benchmark
+    rows = {name: benchmark.parts[name].published for name in part.views} if benchmark else {}
+    if not part.published and not any(rows.values()):
         raise ChoiceError(
             f"--published: no row is known of --layout {reading.layout} in this part; hold a printed number against "
             "the run with `recallatk verify --published`"
@@ -100,10 +104,11 @@ def published_of(reading: Reading) -> Callable[[Any], list[str]]:
     if reading.limit is not None:
         raise ChoiceError("--published compares the whole benchmark; leave --limit out")
 
-    def lines(report: Any) -> list[str]:
+    def lines(name: str, report: Any) -> list[str]:
         from recallatk.comparison.published import compare_with_published
 
-        systems = compare_with_published(report, part.published)
+        # A run of one view is called by it, behind its encoder where there are several.
+        systems = compare_with_published(report, rows.get(name.rpartition(" ")[2], part.published))
         return ["[published]", *(line for system in systems for line in system.lines())]
 
     return lines

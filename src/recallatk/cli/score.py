@@ -54,7 +54,7 @@ def score(
     check_metrics(metric)
     if output.save_embeddings:
         raise ChoiceError("--save-embeddings: there are none here; `recallatk eval` has embeddings")
-    folders = check_output(output, ("scores",))
+    folders = check_output(output, {"scores": ()})
     common: dict[str, Any] = {
         "protocol": protocol,
         "metrics": metric,

@@ -57,6 +57,8 @@ def identify(data: Path, benchmarks: Mapping[str, Benchmark]) -> list[Identified
         if (data.is_file() and benchmark.reads == "folder") or (data.is_dir() and benchmark.reads == "file"):
             continue
         for part_name, part in benchmark.parts.items():
+            if part.within:
+                continue
             try:
                 dataset = benchmark.load(data, part=part_name, on_error="skip")
             except RecallatkError:  # it is something else
