@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recallatk.datasets.benchmarks import cub200
+from recallatk.datasets.benchmarks import coco, cub200, flickr30k
 from recallatk.datasets.benchmarks.counting import check_counts, count_sides, deviations
 from recallatk.datasets.benchmarks.description import Benchmark, Counts, Part, PublishedRow
 from recallatk.datasets.benchmarks.identify import identify, looks_like
@@ -22,5 +22,7 @@ __all__ = [
 
 BENCHMARKS: dict[str, Benchmark] = {
     "cub200": cub200.BENCHMARK,
+    "flickr30k": flickr30k.BENCHMARK,
+    "coco": coco.BENCHMARK,
 }
 """Name -> benchmark; each is a row of LAYOUTS too."""
