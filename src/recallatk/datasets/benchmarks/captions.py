@@ -144,12 +144,16 @@ def _folders(data: Path) -> Iterator[Path]:
     level = [data]
     for _ in range(_DEPTH + 1):
         yield from level
-        level = [
-            Path(entry.path)
-            for folder in level
-            for entry in sorted(os.scandir(folder), key=lambda entry: entry.name)
-            if not entry.name.startswith((".", "__MACOSX")) and entry.is_dir()
-        ]
+        level = [below for folder in level for below in _folders_in(folder)]
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
+    except OSError:  # one that is closed to us holds nothing for us
+        return []
+    return [folder / name for name in sorted(names) if not name.startswith((".", "__MACOSX"))]
 
 
 def _find_list(data: Path, names: Sequence[str]) -> Path:
