@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 
@@ -28,3 +29,9 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     """A text file of these lines; its folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+
+
+def on_the_circle(degrees: Iterable[float]) -> npt.NDArray[np.float64]:
+    """Rows of two columns, of which the order of similarity can be read off."""
+    angles = np.radians(list(degrees))
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)

@@ -27,6 +27,8 @@ from recallatk.page.curves import hits_at, rank_counts, recall_over_k
 from recallatk.page.gather import find_confusions, find_lists, label_rows
 from recallatk.page.markup import as_json
 from recallatk.page.selection import choose_queries, sample_queries, value_of
+from recallatk.page.words import about, gauge, in_short, noticed
+from recallatk.statistics import Interval
 from recallatk.types import ChoiceError
 
 
@@ -90,6 +92,56 @@ def test_the_number_comes_first_with_interval_chance_and_what_was_excluded():
     assert places == sorted(places)
     assert str(report.signature) in html
     assert "alone" in html
+
+
+def test_the_scale_beside_a_number_is_cut_at_its_ends():
+    assert gauge(0.5, Interval(0.4, 0.65, "wilson", 0.95, 9), 0.1) == {
+        "value": 50.0,
+        "low": 40.0,
+        "width": 25.0,
+        "chance": 10.0,
+    }
+    assert gauge(0.99, Interval(0.9, 1.2, "wilson", 0.95, 9), None) == {
+        "value": 99.0,
+        "low": 90.0,
+        "width": 10.0,
+        "chance": None,
+    }
+    assert gauge(12.0, None, None) is None
+
+
+def test_what_was_evaluated_stands_in_one_line():
+    report = photos().report
+    seen = dataclasses.replace(
+        report,
+        provenance=dataclasses.replace(
+            report.provenance,
+            encoder="hog",
+            data={"root": "C:\\data\\shoes\\"},
+            environment={"finished": "2026-01-02T03:04:05+00:00"},
+        ),
+    )
+    assert about(seen) == "data shoes · encoder hog · finished 2026-01-02"
+    assert about(dataclasses.replace(report, provenance=type(report.provenance)())) == ""
+
+
+def test_a_name_cannot_turn_the_sentence_around_it():
+    turned = "\u202eeno"
+    rows = grouped(40, 8, noise=3.0)
+    seen = EmbeddingSet(
+        rows.embeddings, [turned if one == rows.labels[0] else one for one in rows.labels], ids=rows.ids
+    )
+    report = evaluate_embeddings(seen)
+    said = " ".join(in_short(report, label_rows(report), [(turned, "other", 2, "id")]))
+    assert said.count(turned) >= 1
+    assert said.count(turned) == said.count(f"\u2068{turned}\u2069")
+
+
+def test_warnings_come_before_what_is_only_noticed():
+    report = dataclasses.replace(photos().report, warnings=("look",))
+    kinds = [kind for kind, _ in noticed(report)]
+    assert kinds[0] == "warning"
+    assert kinds == sorted(kinds, key=lambda kind: kind != "warning")
 
 
 @pytest.mark.parametrize("ties", ["expected", "pessimistic", "optimistic"])

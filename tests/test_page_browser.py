@@ -172,12 +172,71 @@ def test_hovering_the_map_shows_the_picture(show):
     assert tab.locator("#map .tip img").count() == 1
 
 
+def test_what_the_map_says_stands_beside_the_mark_and_a_click_leads_to_the_query(show):
+    tab = show(run_page(photos(2.0)))
+    svg = tab.locator("#map svg")
+    svg.scroll_into_view_if_needed()
+    mark = tab.locator("#map .miss-point").first.bounding_box()
+    tab.mouse.move(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    tip, area = tab.locator("#map .tip").bounding_box(), svg.bounding_box()
+    assert area["y"] <= tip["y"]
+    assert tip["y"] + tip["height"] <= area["y"] + area["height"] + 1
+    named = tab.locator("#map .tip bdi").first.text_content()
+    tab.mouse.click(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    assert tab.locator(".query h3 > bdi").all_text_contents() == [named]
+
+
+def test_all_ten_neighbours_are_seen_without_scrolling_on_a_desk(show):
+    tab = show(run_page(photos(2.0)))
+    strips = tab.locator(".strip ol")
+    assert strips.first.locator("li").count() >= 10
+    for strip in strips.all():
+        assert strip.evaluate("one => one.scrollWidth <= one.clientWidth")
+    assert min(strip.bounding_box()["width"] for strip in tab.locator(".strip li .picture").all()) >= 75
+
+
+def test_confusions_show_the_query_beside_what_was_retrieved(show):
+    tab = show(run_page(photos(2.0)))
+    row = tab.locator('[data-table="confusions"] tbody tr').first
+    label, retrieved = (row.locator(where).text_content() for where in ("th", "td:nth-child(2)"))
+    assert row.locator("img").count() == 2
+    row.locator("button").click()
+    assert tab.locator(".query .label").text_content() == label
+    wrong = tab.locator(".query li:has(.picture.miss) .caption > bdi").first
+    assert wrong.text_content() == retrieved
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_the_links_at_the_top_lead_to_sections(show, kind):
+    tab = show(PAGES[kind]())
+    links = tab.get_by_label("On this page").locator("a")
+    for link in links.all():
+        assert tab.locator(f"{link.get_attribute('href')}:is(h2)").count() == 1
+    links.last.click()
+    target = tab.locator(links.last.get_attribute("href")).bounding_box()
+    assert target["y"] >= tab.locator("header").bounding_box()["height"]
+
+
+def test_paper_is_light_and_has_no_buttons(show):
+    tab = show(run_page(photos(2.0)), scheme="dark")
+    tab.emulate_media(media="print", color_scheme="dark")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(248, 248, 246)"
+    assert not tab.locator("#theme").is_visible()
+    assert not tab.get_by_role("button", name="Next").first.is_visible()
+
+
+def test_names_are_not_squeezed_into_a_column_of_letters(show):
+    tab = show(run_page(photos(2.0)), width=390)
+    for cell in tab.locator("tbody th").all():
+        assert cell.bounding_box()["width"] >= 70
+
+
 def test_hostile_names_are_shown_and_do_nothing(show):
     tab = show(run_page(hostile()))
     tab.get_by_label("Show").select_option("all")
-    seen = tab.locator(".query h3 bdi:first-child").all_text_contents()
+    seen = tab.locator(".query h3 > bdi").all_text_contents()
     tab.get_by_role("button", name="Next").first.click()
-    seen += tab.locator(".query h3 bdi:first-child").all_text_contents()
+    seen += tab.locator(".query h3 > bdi").all_text_contents()
     assert set(HOSTILE) <= set(seen)
     assert tab.evaluate("window.hit") is None
     assert tab.title() == f"{HOSTILE[2]} · recallatk"
@@ -201,6 +260,13 @@ def test_compare_filters_who_is_right(show):
     assert [option.split(":")[0] for option in options[1:3]] == ["good right, bad wrong", "bad right, good wrong"]
     assert sum(int(option.rsplit(" ", 1)[1]) for option in options[1:]) == 60
     assert tab.locator(".query").first.locator("ol").count() == 2
+    buttons = tab.get_by_label("Who is right at 1").get_by_role("button")
+    assert buttons.locator("nth=0").get_attribute("aria-pressed") == "true"
+    for button in buttons.all():
+        button.click()
+        found, words = button.locator("strong").text_content(), button.locator("bdi").text_content()
+        assert tab.get_by_label("Show").locator("option:checked").text_content() == f"{words}: {found}"
+        assert tab.get_by_role("status").first.text_content().split(" ")[0] == found
 
 
 def test_large_runs_open_and_filter_fast(show, capsys):

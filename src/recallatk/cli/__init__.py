@@ -44,12 +44,12 @@ from recallatk.cli.flags import (
 from recallatk.cli.gate import gate as gate_command
 from recallatk.cli.gate import read_gate
 from recallatk.cli.history import history
-from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming, with_qrels
+from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming, read_qrels, with_qrels
 from recallatk.cli.page import check_page_file, page_of_each
 from recallatk.cli.plan import plan
 from recallatk.cli.printing import DATA, INTERRUPTED, USAGE, fail, make_console, print_table, tell, tell_notes
 from recallatk.cli.report import report as report_command
-from recallatk.cli.score import LABELLED, read_qrels, score
+from recallatk.cli.score import LABELLED, score
 from recallatk.cli.verify import verify
 from recallatk.cli.views import Views, each_view, plan_runs, views_asked
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError

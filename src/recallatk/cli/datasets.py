@@ -95,8 +95,8 @@ def published_of(reading: Reading) -> Callable[[str, Any], list[str]]:
     if part is None:
         raise ChoiceError("--published needs a benchmark; name it with --layout (see `recallatk datasets`)")
     benchmark = find_layout(str(reading.layout)).benchmark
-    rows = {name: benchmark.parts[name].published for name in part.views} if benchmark else {}
-    if not part.published and not any(rows.values()):
+    parts = {name: benchmark.parts[name] for name in part.views} if benchmark else {}
+    if not any(one.published for one in (part, *parts.values())):
         raise ChoiceError(
             f"--published: no row is known of --layout {reading.layout} in this part; hold a printed number against "
             "the run with `recallatk verify --published`"
@@ -105,10 +105,13 @@ def published_of(reading: Reading) -> Callable[[str, Any], list[str]]:
         raise ChoiceError("--published compares the whole benchmark; leave --limit out")
 
     def lines(name: str, report: Any) -> list[str]:
-        from recallatk.comparison.published import compare_with_published
+        from recallatk.comparison.published import compare_with_published, published_lines
 
         # A run of one view is called by it, behind its encoder where there are several.
-        systems = compare_with_published(report, rows.get(name.rpartition(" ")[2], part.published))
-        return ["[published]", *(line for system in systems for line in system.lines())]
+        own = parts.get(name.rpartition(" ")[2], part)
+        known = {what: n for n, what in own.other_counts.items()}
+        others = {"the official count": own.counts["queries"], **known} if "queries" in own.counts else known
+        systems = compare_with_published(report, own.published, other_counts=others)
+        return ["[published]", *published_lines(systems)]
 
     return lines

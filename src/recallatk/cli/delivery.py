@@ -142,11 +142,11 @@ def _print_more(
 ) -> None:
     for spec, report in reports.items():
         lines = [] if more_lines is None else more_lines(spec, report)
-        lines = [f"{spec}: {line}" if several else line for line in lines]
         if beside:
-            tell(lines)
+            tell([f"{spec}: {line}" if several else line for line in lines])
         elif lines:
-            print("\n".join(lines))
+            heading, *others = lines
+            print("\n".join([f"{heading} {spec}" if several else heading, *others]))
 
 
 def _print(reports: dict[str, Any], output: Output, side_by_side: SideBySide | None, *, several: bool) -> None:

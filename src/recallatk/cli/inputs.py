@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from recallatk.cli.flags import NO_ENCODING, Embeddings, Encoding, Output, Reading
 from recallatk.cli.printing import progress
-from recallatk.types import ChoiceError, Dataset, Encoder, Qrels, RecallatkError
+from recallatk.types import ChoiceError, Dataset, Encoder, EvalProtocol, Qrels, RecallatkError
 
 if TYPE_CHECKING:
     from recallatk.run import EncodedDataset
@@ -60,7 +60,7 @@ def load_images(data: Path | None, reading: Reading, *, labels_required: bool) -
         raise ChoiceError("name DATA: a folder with query/ and gallery/, a folder of class folders, or a manifest")
     else:
         common |= {"root": reading.root, "labels_required": labels_required}
-        common |= {"part": reading.part, "counts": reading.counts}
+        common |= {"part": reading.part, "counts": reading.counts, "split_column": reading.split_column}
         dataset = load_dataset(data, layout=reading.layout, on_error=reading.on_error, **common)
     return dataset if reading.limit is None else sample_dataset(dataset, reading.limit, seed=reading.seed)
 
@@ -176,3 +176,13 @@ def naming(spec: str, *, several: bool) -> Iterator[None]:
         if not several:
             raise
         raise type(error)(f"encoder {spec}: {error}") from error
+
+
+def read_qrels(path: Path, protocol: EvalProtocol) -> Qrels:
+    """Read judged pairs, and refuse those that the protocol would pass over."""
+    from recallatk.datasets import load_qrels
+
+    qrels = load_qrels(path)
+    if protocol.relevance != "qrels" and qrels.levels is None:
+        raise ChoiceError(f"--qrels {path}: relevance={protocol.relevance} does not look at it; use --relevance qrels")
+    return qrels

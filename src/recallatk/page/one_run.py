@@ -15,7 +15,7 @@ from recallatk.page.paper import Page, common_data, finish, missing_lines, round
 from recallatk.page.plots import Plot, draw_ranks, draw_recall, draw_similarities
 from recallatk.page.projection import project
 from recallatk.page.selection import choose_queries, smallest_k, value_of
-from recallatk.page.words import headline, in_short, left_out, noticed, recipe
+from recallatk.page.words import about, headline, in_short, left_out, noticed, recipe
 from recallatk.report import Report
 from recallatk.wording import counted
 
@@ -48,6 +48,7 @@ def run_page(source: PageSource, options: PageOptions = DEFAULT_OPTIONS) -> Page
     plane = project(source, chosen, options.seed)
     fixed: dict[str, Any] = {
         "title": source.name,
+        "about": about(report),
         "headline": headline(report),
         "counts": _counts(report),
         "short": in_short(report, labels, confusions),

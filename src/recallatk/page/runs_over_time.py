@@ -12,6 +12,7 @@ from recallatk.page.options import DEFAULT_OPTIONS, PageOptions
 from recallatk.page.paper import Page, bounded, rounded
 from recallatk.page.plots import Line, draw_history
 from recallatk.page.selection import smallest_k
+from recallatk.page.words import gauge, interval_words
 from recallatk.report import Report
 from recallatk.wording import counted
 
@@ -59,8 +60,13 @@ def history_page(
     best = history.best
     fixed: dict[str, Any] = {
         "title": f"{history.metric} over {counted(len(steps), 'run')}",
-        "best": f"{best.name}: {best.value:.4f}",
-        "counts": f"{counted(best.n, 'query', 'queries')}; {history.order}",
+        "best": {
+            "name": best.name,
+            "value": f"{best.value:.4f}",
+            "beside": interval_words(best.interval),
+            "gauge": gauge(best.value, best.interval, None),
+        },
+        "counts": f"{counted(best.n, 'query', 'queries')}; order: {history.order}",
         "plots": [
             draw_history([s.step for s in steps], lines, [at for at, step in enumerate(steps) if step.value is None])
         ],
@@ -70,6 +76,7 @@ def history_page(
         + [f"{step.name} failed: {step.error}" for step in history.failed],
         "notes": list(history.notes),
         "text": history.text(),
+        "encoders": any(step.encoder for step in steps),
         "small_k": smallest_k(evaluated[0][1]),
     }
     data: dict[str, Any] = {

@@ -43,6 +43,7 @@ from recallatk.types.sets import (
     Samples,
     SampleSet,
     Skipped,
+    Stored,
     View,
 )
 
@@ -76,6 +77,7 @@ __all__ = [
     "Samples",
     "Similarity",
     "Skipped",
+    "Stored",
     "TextEncoder",
     "Ties",
     "View",

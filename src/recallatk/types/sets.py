@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,21 @@ ElementKind: TypeAlias = Literal["image", "text"]
 
 Box: TypeAlias = tuple[int, int, int, int]
 """A part of a picture in whole pixels: left, top, right, bottom (x1, y1, x2, y2); right and bottom are outside."""
+
+
+@runtime_checkable
+class Stored(Protocol):
+    """An image that is stored and can be read when it is needed: a `Path`, or a place in a larger file.
+
+    Elements that are none of paths must be hashable, and equal where they lead to the same bytes.
+    """
+
+    def read_bytes(self) -> bytes:
+        """The bytes of an image file, as they are stored.
+
+        Raises:
+            OSError: they cannot be read.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +163,7 @@ class ImageSet:
     """One side of a data set as it lies on disk; nothing is decoded yet.
 
     Attributes:
-        elements: a path for each image (in `evaluate`, whatever the caller's encoder takes).
+        elements: a path or another `Stored` image for each (in `evaluate`, whatever the caller's encoder takes).
         ids: unique names, the path below DATA with "/".
         labels: one label a sample, or a tuple of several.
         same: what makes two elements *the same image* (default: the id); datasets set the resolved file.

@@ -13,7 +13,8 @@ from typing import Any
 from recallatk.datasets import load_dataset, load_qrels, load_two_folders, sample_dataset
 from recallatk.encoders import ENCODERS, load_encoder
 from recallatk.encoding import BATCH, Progress
-from recallatk.images import DecodePolicy, content_of
+from recallatk.evaluation.signing import hash_qrels
+from recallatk.images import DecodePolicy, content_of, stored_bytes
 from recallatk.report import Provenance, Report
 from recallatk.run import (
     EncodedDataset,
@@ -24,7 +25,7 @@ from recallatk.run import (
     load_encoded,
     score_files,
 )
-from recallatk.types import Box, ChoiceError, Dataset, Encoder, ImageSet, RecallatkError, SampleSet
+from recallatk.types import Box, ChoiceError, Dataset, Encoder, ImageSet, Qrels, RecallatkError, Samples, SampleSet
 from recallatk.wording import counted
 
 KEPT = "embeddings.npy"
@@ -235,7 +236,7 @@ def _encoder(report: Report, given: str | Encoder | None, device: str | None) ->
 _OTHERWISE = "or say with --encoder SPEC what it is called now, with --device where it runs"
 
 
-def _found(path: str, report: Report) -> Path:
+def _found(path: str, report: Report, how: str = "say where it lies now with --data DIR") -> Path:
     """A path of the record: from where the run was made, or from here.
 
     Raises:
@@ -246,7 +247,7 @@ def _found(path: str, report: Report) -> Path:
     for place in places:
         if os.path.exists(place):  # noqa: PTH110 - Path.exists raises where a folder is closed to us
             return place
-    raise RecallatkError(f"{places[0]}: no such file or folder any more; say where it lies now with --data DIR")
+    raise RecallatkError(f"{places[0]}: no such file or folder any more; {how}")
 
 
 def _kept_files(folder: Path) -> tuple[Path, ...]:
@@ -306,9 +307,9 @@ def _contents(side: ImageSet) -> tuple[str, ...]:
     return tuple(map(_content, side.elements, side.boxes or [None] * len(side)))
 
 
-def _content(path: Any, box: Box | None) -> str:
+def _content(element: Any, box: Box | None) -> str:
     try:
-        return content_of(Path(path).read_bytes(), box)
+        return content_of(stored_bytes(element), box)
     except OSError:
         return "cannot be read"
 
@@ -352,8 +353,13 @@ def dataset_of(report: Report, folder: Path, data: Path | None = None) -> Datase
         raise RecallatkError(f"the data cannot be read as the record says ({error})") from error
 
 
-def embeddings_of(report: Report, folder: Path) -> EncodedDataset | None:
+def embeddings_of(report: Report, folder: Path, *, qrels: Qrels | None = None) -> EncodedDataset | None:
     """The embeddings that a saved run keeps, or was made from, with what it was judged by; None where there are none.
+
+    Args:
+        report: its report.
+        folder: its folder.
+        qrels: the judged pairs; by default they are read from where the record says.
 
     Raises:
         RecallatkError: they cannot be read, or are no longer those that were evaluated.
@@ -370,4 +376,21 @@ def embeddings_of(report: Report, folder: Path) -> EncodedDataset | None:
     if dict(getattr(report.samples, "digests", {})) not in ({}, digests_of(encoded, report.samples)):
         raise RecallatkError("the embeddings are no longer those that were evaluated; repeat the run")
     path = given.get("qrels")
-    return encoded if path is None else dataclasses.replace(encoded, qrels=load_qrels(_found(path, report)))
+    if qrels is None and path is not None:
+        qrels = load_qrels(_found(path, report, "name the qrels with --qrels FILE (of recallatk report)"))
+    if qrels is None:
+        return encoded
+    check_qrels(report, encoded.query, encoded.gallery, qrels)
+    return dataclasses.replace(encoded, qrels=qrels)
+
+
+def check_qrels(report: Report, query: Samples, gallery: Samples | None, qrels: Qrels) -> None:
+    """Refuse judged pairs other than those that a run was evaluated with.
+
+    Raises:
+        RecallatkError: they are not those.
+    """
+    if hash_qrels(query, gallery, report.protocol, qrels) != report.hashes.get("rel"):
+        raise RecallatkError(
+            "these qrels are not those that the run was evaluated with; name those (recallatk report --qrels FILE)"
+        )

@@ -26,7 +26,7 @@ READERS: Mapping[str, Reader] = {
     "coco_test_karpathy.json": read_coco_captions,
 }
 OPEN_CLIP = "open_clip, table of retrieval results"
-FIVE_EACH = {25_000: "so many captions are left where each image is cut to five; a few images have more"}
+FIVE_EACH = {25_000: "five captions of each image, where a few images have more"}
 TEXTS_TO_IMAGES = {"queries": 25_010, "gallery": 5_000, "labels": 5_000}
 IMAGES_TO_TEXTS = {"queries": 5_000, "gallery": 25_010, "labels": 5_000}
 

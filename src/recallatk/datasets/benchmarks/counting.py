@@ -60,8 +60,10 @@ def check_counts(
     different = deviations(part, query, gallery)
     if not different:
         return ()
-    known = part.other_counts.get(len(query))
-    what = f"{benchmark.title}, {name}: {'; '.join(different)}" + (f" ({known})" if known else "")
+    found = count_sides(query, gallery)
+    wrong = [found[what] for what, official in part.counts.items() if found[what] != official]
+    known = [f"{count:,} is {part.other_counts[count]}" for count in dict.fromkeys(wrong) if count in part.other_counts]
+    what = f"{benchmark.title}, {name}: {'; '.join(different)}" + (f" ({'; '.join(known)})" if known else "")
     if counts == "any":
         return (f"{what}; published numbers are of other images",)
     raise RecallatkError(

@@ -64,11 +64,11 @@ BENCHMARK = Benchmark(
                 PublishedRow("Unicom, ViT-L/14 at 336", {"recall@1": "89.2%"}, "README of Unicom (ICLR 2023)"),
             ),
             other_counts={
-                5_794: "so many has the official test part of all 200 classes, which is not the split of metric "
+                5_794: "the official test part of all 200 classes, which is not the split of metric "
                 "learning: --part official-test",
-                5_864: "so many images have the classes 1 to 100, which are for training",
-                11_788: "so many images have all 200 classes",
-                6_033: "so many images has the older CUB-200 of 2010",
+                5_864: "the classes 1 to 100, which are for training",
+                11_788: "all 200 classes",
+                6_033: "the older CUB-200 of 2010",
             },
         ),
         "official-test": Part(

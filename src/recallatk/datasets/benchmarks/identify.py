@@ -9,6 +9,7 @@ from pathlib import Path
 
 from recallatk.datasets.benchmarks.counting import deviations
 from recallatk.datasets.benchmarks.description import Benchmark
+from recallatk.datasets.benchmarks.files import is_there
 from recallatk.types import RecallatkError
 
 ARCHIVES = (".tgz", ".tar", ".gz", ".zip", ".bz2", ".xz")
@@ -36,7 +37,7 @@ def looks_like(data: Path, benchmarks: Mapping[str, Benchmark]) -> list[str]:
     return [
         name
         for name, benchmark in benchmarks.items()
-        if benchmark.marks and benchmark.reads == "folder" and all((data / mark).exists() for mark in benchmark.marks)
+        if benchmark.marks and benchmark.reads == "folder" and all(is_there(data, mark) for mark in benchmark.marks)
     ]
 
 
@@ -56,9 +57,7 @@ def identify(data: Path, benchmarks: Mapping[str, Benchmark]) -> list[Identified
     for name, benchmark in benchmarks.items():
         if (data.is_file() and benchmark.reads == "folder") or (data.is_dir() and benchmark.reads == "file"):
             continue
-        for part_name, part in benchmark.parts.items():
-            if part.within:
-                continue
+        for part_name, part in benchmark.whole_parts.items():
             try:
                 dataset = benchmark.load(data, part=part_name, on_error="skip")
             except RecallatkError:  # it is something else
