@@ -48,6 +48,7 @@ ARROWS: dict[str, set[str]] = {
     "gates": {"statistics", "report", "comparison"},
     "planning": {"statistics", "report", "comparison"},
     "run": {
+        "statistics",
         "arrow",
         "images",
         "datasets",

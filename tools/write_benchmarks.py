@@ -33,11 +33,11 @@ def block(name: str, benchmark: Benchmark) -> str:
     lines += [f"- `{file}`: {what}" for file, what in benchmark.files.items()]
     lines += [f"- md5 of `{archive}`: `{md5}`" for md5, archive in benchmark.archives.items()]
     lines += ["", *table(["part", "what is evaluated", "counts", "protocol", "metrics"], _parts(benchmark))]
-    lines += ["```bash", *(command(name, benchmark, part) for part in benchmark.parts), "```", ""]
-    for part_name, part in benchmark.parts.items():
+    lines += ["```bash", *(command(name, benchmark, part) for part in benchmark.whole_parts), "```", ""]
+    for part_name, part in benchmark.whole_parts.items():
         lines += _published(part_name, part) if part.published else []
     parts: dict[tuple[int, str], list[str]] = {}
-    for part_name, part in benchmark.parts.items():
+    for part_name, part in benchmark.whole_parts.items():
         for other in part.other_counts.items():
             parts.setdefault(other, []).append(part_name)
     others = [f"- {count:,} ({', '.join(names)}): {what}." for (count, what), names in parts.items()]
@@ -55,7 +55,7 @@ def _parts(benchmark: Benchmark) -> list[list[str]]:
             f"`{protocol_text(part)}`",
             ", ".join(f"`{metric}`" for metric in part.metrics) or "-",
         ]
-        for name, part in benchmark.parts.items()
+        for name, part in benchmark.whole_parts.items()
     ]
 
 

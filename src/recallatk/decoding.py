@@ -1,4 +1,4 @@
-"""Images ahead of the model: read, hashed, decoded and prepared on threads, and handed over in order."""
+"""Images ahead of the model: read, hashed, decoded and prepared on threads, and handed over in order; and texts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _Read(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class DistinctImage:
-    """One distinct image on its way to its row.
+    """One distinct image, or text, on its way to its row.
 
     Attributes:
         name: the id of the first element that showed it.
@@ -181,6 +181,23 @@ class Ahead:
     def _window(self) -> int:
         """How many images may wait now."""
         return int(min(self._most, max(self._least, BYTES_AHEAD / self._size)))
+
+
+def distinct_texts(elements: Sequence[tuple[str, Any, Box | None]], cache: RowStore | None) -> Iterator[DistinctImage]:
+    """The text of each (id, text, box) in order; equal ones give the same object.
+
+    Raises:
+        RecallatkError: an element is no text.
+    """
+    seen: dict[str, DistinctImage] = {}
+    for name, text, _ in elements:
+        if not isinstance(text, str):
+            raise RecallatkError(f"{name}: {type(text).__name__} is no text; a set of texts holds nothing else")
+        content = content_of(text.encode("utf-8", "surrogatepass"))
+        if content not in seen:
+            cached = None if cache is None else cache.get(content)
+            seen[content] = DistinctImage(name, content, cached, ready=functools.partial(str, text))
+        yield seen[content]
 
 
 def _refuse(reason: str) -> Any:

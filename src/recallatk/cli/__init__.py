@@ -51,6 +51,7 @@ from recallatk.cli.printing import DATA, INTERRUPTED, USAGE, fail, make_console,
 from recallatk.cli.report import report as report_command
 from recallatk.cli.score import LABELLED, score
 from recallatk.cli.verify import verify
+from recallatk.cli.views import Views, each_view, plan_runs, views_asked
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
 from recallatk.wording import counted
 
@@ -119,7 +120,7 @@ def eval_(
         report: write an HTML page that shows the number and the queries; several encoders have a file each.
     """
     started = datetime.now(UTC)
-    several = len(encoder) > 1
+    views = views_asked(reading, embeddings)
     check_page_file(report, page, overwrite=output.overwrite)
     engine = ranking.arguments()
     part = part_of(reading.layout, reading.part)
@@ -131,26 +132,32 @@ def eval_(
     if embeddings.query is not None or embeddings.gallery is not None:
         if data is not None or encoder:
             raise ChoiceError("give DATA with --encoder, or --query with embeddings, not both")
-        folders = check_output(output, ("embeddings",), report=report)
-        make_page = page_of_each(report, page, names=("embeddings",), output=output)
+        planned = plan_runs(("embeddings",), views)
+        folders = check_output(output, planned.folders, report=report)
+        make_page = page_of_each(report, page, names=tuple(planned.runs), output=output)
         files = load_files(embeddings, reading, labels_required=labelled, memory=engine["memory"])
         jobs: Iterator[tuple[str, Any]] = iter([("embeddings", check_embeddings(files, reading))])
     else:
         loaded = load_encoders(encoder, encoding)
-        several = len(loaded) > 1
-        folders = check_output(output, tuple(loaded), report=report)
+        planned = plan_runs(tuple(loaded), views)
+        folders = check_output(output, planned.folders, report=report)
         dataset = load_images(data, reading, labels_required=labelled)
-        make_page = page_of_each(report, page, names=tuple(loaded), output=output, dataset=dataset, exif=encoding.exif)
+        make_page = page_of_each(
+            report, page, names=tuple(planned.runs), output=output, dataset=dataset, exif=encoding.exif
+        )
         jobs = encode_images(dataset, loaded, reading, encoding, output)
     if reading.qrels is not None:
         qrels = read_qrels(reading.qrels, protocol)
         jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
+    jobs = each_view(jobs, planned)
+    several = len(planned.runs) > 1
     runs = _evaluate(jobs, protocol, metric, {**engine, "intervals": intervals}, started, several=several)
     deliver(
         runs,
         output,
         folders,
         several=several,
+        side_by_side=Views(planned, output) if views else None,
         conditions=conditions,
         make_page=make_page,
         more_lines=compare_rows,

@@ -79,20 +79,24 @@ def check_embeddings(encoded: Any, reading: Reading) -> Any:
     part = benchmark.part_named(reading.part)
     warnings = check_counts(benchmark, part, encoded.query, encoded.gallery, counts=reading.counts)
     provenance = encoded.provenance
-    provenance = dataclasses.replace(provenance, warnings=(*warnings, *provenance.warnings))
-    return dataclasses.replace(encoded, provenance=provenance)
+    provenance = dataclasses.replace(provenance, warnings=tuple(dict.fromkeys((*warnings, *provenance.warnings))))
+    return dataclasses.replace(encoded, provenance=provenance, views=benchmark.parts[part].views)
 
 
-def published_of(reading: Reading) -> Callable[[Any], list[str]]:
+def published_of(reading: Reading) -> Callable[[str, Any], list[str]]:
     """What prints how a report compares with the published rows of the benchmark that --layout names.
 
     Raises:
         ChoiceError: the layout is no benchmark, nothing was published for it, or only a sample of it is evaluated.
     """
+    from recallatk.datasets import find_layout
+
     part = part_of(reading.layout, reading.part)
     if part is None:
         raise ChoiceError("--published needs a benchmark; name it with --layout (see `recallatk datasets`)")
-    if not part.published:
+    benchmark = find_layout(str(reading.layout)).benchmark
+    parts = {name: benchmark.parts[name] for name in part.views} if benchmark else {}
+    if not any(one.published for one in (part, *parts.values())):
         raise ChoiceError(
             f"--published: no row is known of --layout {reading.layout} in this part; hold a printed number against "
             "the run with `recallatk verify --published`"
@@ -100,12 +104,14 @@ def published_of(reading: Reading) -> Callable[[Any], list[str]]:
     if reading.limit is not None:
         raise ChoiceError("--published compares the whole benchmark; leave --limit out")
 
-    def lines(report: Any) -> list[str]:
+    def lines(name: str, report: Any) -> list[str]:
         from recallatk.comparison.published import compare_with_published, published_lines
 
-        known = {what: n for n, what in part.other_counts.items()}
-        others = {"the official count": part.counts["queries"], **known} if "queries" in part.counts else known
-        systems = compare_with_published(report, part.published, other_counts=others)
+        # A run of one view is called by it, behind its encoder where there are several.
+        own = parts.get(name.rpartition(" ")[2], part)
+        known = {what: n for n, what in own.other_counts.items()}
+        others = {"the official count": own.counts["queries"], **known} if "queries" in own.counts else known
+        systems = compare_with_published(report, own.published, other_counts=others)
         return ["[published]", *published_lines(systems)]
 
     return lines

@@ -131,12 +131,14 @@ class Embeddings:
         gallery: embeddings of the gallery.
         query_labels: labels for a bare .npy: .npy, .txt (one a line), .csv, .tsv, .json or .parquet.
         gallery_labels: labels for a bare .npy of the gallery.
+        both_directions: from the gallery to the queries too, side by side, as between texts and images.
     """
 
     query: Path | None = None
     gallery: Path | None = None
     query_labels: Path | None = None
     gallery_labels: Path | None = None
+    both_directions: bool = False
 
 
 @Parameter(name="*", group=SCORES_GROUP)
@@ -279,7 +281,7 @@ EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors", ".h5", ".hdf5"}
 # Flags that no value follows.
 SWITCHES = {
     f"--{field.name.replace('_', '-')}"
-    for group in (Encoding, Gate, Output, PageContent)
+    for group in (Embeddings, Encoding, Gate, Output, PageContent)
     for field in dataclasses.fields(group)
     if field.type is bool
 }

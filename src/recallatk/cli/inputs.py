@@ -103,11 +103,12 @@ def _encode(
     from recallatk.run import encode_dataset
 
     policy = DecodePolicy(exif=encoding.exif)
+    looked_at = dataset.query if dataset.query.kind == "image" or dataset.gallery is None else dataset.gallery
     check = (
         check_encoder_on_files(
             encoder,
-            dataset.query.elements,
-            dataset.query.ids,
+            looked_at.elements,
+            looked_at.ids,
             policy=policy,
             decode=encoding.hand_over == "pixels",
         )

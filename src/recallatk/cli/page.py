@@ -100,13 +100,21 @@ def images_of(dataset: Dataset, exif: Exif) -> Images:
     from recallatk.page import Images
 
     def places(side: Any) -> dict[str, Any]:
+        if side.kind == "text":
+            return {}
         boxes = side.boxes or itertools.repeat(None)
         paired = zip(side.ids, side.elements, boxes, strict=False)
         return {name: (element, box) for name, element, box in paired if is_stored(element)}
 
     query = places(dataset.query)
     gallery = query if dataset.gallery is None else places(dataset.gallery)
-    return Images(query, gallery, DecodePolicy(exif=exif))
+    sides = [dataset.query] if dataset.gallery is None else [dataset.query, dataset.gallery]
+    texts = {
+        name: text for side in sides if side.kind == "text" for name, text in zip(side.ids, side.elements, strict=True)
+    }
+    if dataset.views:  # each side is the gallery of a view
+        query = gallery = {**query, **gallery}
+    return Images(query, gallery, texts, DecodePolicy(exif=exif))
 
 
 def source_of_run(

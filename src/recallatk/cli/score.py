@@ -64,7 +64,7 @@ def score(
     check_metrics(metric)
     if output.save_embeddings:
         raise ChoiceError("--save-embeddings: there are none here; `recallatk eval` has embeddings")
-    folders = check_output(output, ("scores",), report=report)
+    folders = check_output(output, {"scores": ()}, report=report)
     make_page = page_of_each(report, page, names=("scores",), output=output)
     common: dict[str, Any] = {
         "protocol": protocol,

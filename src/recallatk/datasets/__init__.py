@@ -66,6 +66,7 @@ def _of_benchmark(benchmark: Benchmark) -> Layout:
             warnings=(*warnings, *dataset.warnings),
             protocol=benchmark.parts[name].eval_protocol,
             metrics=benchmark.parts[name].metrics,
+            views=benchmark.parts[name].views,
         )
 
     options = {"part": None, "counts": "official", **benchmark.options}

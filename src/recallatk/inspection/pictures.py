@@ -63,7 +63,7 @@ def read_pictures(
     """Read every image of these sets; an image that several rows name is read once.
 
     Args:
-        sides: the sets.
+        sides: the sets; a text has no picture, and is what its bytes are.
         policy: how bytes become pixels.
         perceptual: whether to work out perceptual hashes (with the extra `near-duplicates`).
         threads: how many pictures are decoded at once; by default as many as there are cores.
@@ -71,8 +71,10 @@ def read_pictures(
     """
     hash_of = _perceptual_hash() if perceptual else None
     jobs: dict[_Place, str] = {}  # the id that messages use
-    keys = [[(_key(e), b) for e, b in zip(s.elements, s.boxes or [None] * len(s), strict=True)] for s in sides]
-    for side, own in zip(sides, keys, strict=True):
+    texts = [_read_texts(side) if side.kind == "text" else None for side in sides]
+    pictured = [side for side in sides if side.kind == "image"]
+    keys = [[(_key(e), b) for e, b in zip(s.elements, s.boxes or [None] * len(s), strict=True)] for s in pictured]
+    for side, own in zip(pictured, keys, strict=True):
         for key, name in zip(own, side.ids, strict=True):
             jobs.setdefault(key, name)
     threads = threads or usable_cores()
@@ -95,7 +97,13 @@ def read_pictures(
             take()
     finally:
         pool.shutdown(cancel_futures=True)
-    return [[known[key] for key in own] for own in keys]
+    rest = iter([known[key] for key in own] for own in keys)
+    return [next(rest) if own is None else own for own in texts]
+
+
+def _read_texts(side: ImageSet) -> list[Picture]:
+    data = [text.encode("utf-8", "surrogatepass") for text in side.elements]
+    return [Picture(bytes=len(one), content=content_of(one)) for one in data]
 
 
 def _key(element: Any) -> str | Stored:

@@ -62,7 +62,7 @@ def explore(
     listed = _fit_list(draft, asked, room)
     data, items, shown, size = _fit_pictures(draft, asked, listed, room)
     made = items.thumbnails.values()
-    missing = sum(not one.data for one in made)
+    missing = sum(not one.data and not one.is_text for one in made)
     changed = sum(bool(one.data and one.note) for one in made)
     data["total"] = len(rows[0])
     notes = {

@@ -60,12 +60,14 @@ class Images:
     Attributes:
         query: path, and the box where the image is a part of the picture, by the id of the query.
         gallery: the same for the gallery; the same mapping for leave-one-out.
+        texts: what stands in the place of a picture, by the id of an item that is a text.
         policy: how the run decoded them; the page shows what the encoder saw.
         missing: why there are no pictures, in words; empty if there are.
     """
 
     query: Mapping[str, Place] = dataclasses.field(default_factory=dict)
     gallery: Mapping[str, Place] = dataclasses.field(default_factory=dict)
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     policy: DecodePolicy = DEFAULT_POLICY
     missing: str = ""
 

@@ -30,11 +30,13 @@ class Thumbnail:
 
     Attributes:
         data: a WebP file; empty if there is none.
-        note: why there is none, or that it is no longer what was evaluated.
+        note: why there is none, or that it is no longer what was evaluated; of a text, the text.
+        is_text: whether the item is a text, which has no picture.
     """
 
     data: bytes = b""
     note: str = ""
+    is_text: bool = False
 
     def as_uri(self) -> str:
         """The picture inside the page."""

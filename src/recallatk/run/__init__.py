@@ -25,18 +25,24 @@ from recallatk.run.samples import SavedSamples, digests_of
 from recallatk.run.score_files import score_files
 from recallatk.run.scores import score_lists, score_matrix
 from recallatk.run.series import distinct_names, load_runs
+from recallatk.run.views import BOTH_DIRECTIONS, FoldMean, average_folds, describe_intervals, evaluate_views, view_of
 
 __all__ = [
+    "BOTH_DIRECTIONS",
     "EncodedDataset",
+    "FoldMean",
     "SavedSamples",
+    "average_folds",
     "check_run_folder",
     "describe_environment",
+    "describe_intervals",
     "digests_of",
     "distinct_names",
     "embedding_files",
     "encode_dataset",
     "evaluate",
     "evaluate_encoded",
+    "evaluate_views",
     "load_encoded",
     "load_report",
     "load_runs",
@@ -49,4 +55,5 @@ __all__ = [
     "score_files",
     "score_lists",
     "score_matrix",
+    "view_of",
 ]

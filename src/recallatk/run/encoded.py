@@ -18,7 +18,7 @@ from recallatk.evaluation import evaluate_embeddings
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.report import Provenance, Report
 from recallatk.run.cached import cache_notes, is_about_this_run, open_rows
-from recallatk.run.description import describe_code, describe_encoder
+from recallatk.run.description import describe_code, describe_encoder, with_texts
 from recallatk.run.environment import describe_environment
 from recallatk.types import (
     Dataset,
@@ -29,7 +29,9 @@ from recallatk.types import (
     IntervalRule,
     OnError,
     Qrels,
+    RecallatkError,
     Skipped,
+    View,
 )
 from recallatk.wording import counted
 
@@ -45,6 +47,7 @@ class EncodedDataset:
         qrels: judged pairs, where there are some.
         protocol: what the data set is evaluated by where nothing else is said; None: the defaults.
         metrics: what is evaluated beside recall@k where nothing else is said.
+        views: the evaluations that are made of it, by name; see `evaluate_views`. Empty: this one alone.
     """
 
     query: EmbeddingSet
@@ -53,6 +56,7 @@ class EncodedDataset:
     qrels: Qrels | None = None
     protocol: EvalProtocol | None = None
     metrics: tuple[str, ...] = ()
+    views: Mapping[str, View] = dataclasses.field(default_factory=dict)
 
 
 def encode_dataset(
@@ -109,7 +113,12 @@ def encode_dataset(
         warnings=dataset.warnings,
     )
     return dataclasses.replace(
-        encoded, provenance=provenance, qrels=dataset.qrels, protocol=dataset.protocol, metrics=dataset.metrics
+        encoded,
+        provenance=provenance,
+        qrels=dataset.qrels,
+        protocol=dataset.protocol,
+        metrics=dataset.metrics,
+        views=dataset.views,
     )
 
 
@@ -127,7 +136,14 @@ def encode_sides(
 ) -> EncodedDataset:
     """Encode the queries alone, or queries and gallery, that come from no data set; as `encode_dataset`."""
     provenance = describe_encoder(encoder, policy if decode else None)
-    with open_rows(cache, encoder, provenance) as rows:
+    has_texts = any(side.kind == "text" for side in sides)
+    of_texts = with_texts(provenance, encoder) if has_texts else provenance
+    # Texts are kept under a setting of their own: without them, that of the images is what it always was.
+    text_setting = dataclasses.replace(of_texts, decode={"elements": "text"})
+    with (
+        open_rows(cache, encoder, provenance) as rows,
+        open_rows(cache if has_texts else None, encoder, text_setting) as text_rows,
+    ):
         encoded = encode(
             sides,
             encoder,
@@ -136,13 +152,14 @@ def encode_sides(
             policy=policy,
             on_error=on_error,
             cache=rows,
+            text_cache=text_rows,
             workers=workers,
             on_progress=on_progress,
         )
-        notes = cache_notes(encoded, rows)
+        notes = cache_notes(encoded, rows, text_rows)
     notes += [f"{counted(count, 'image')}: {what}" for what, count in sorted(encoded.conversions.items())]
     notes += getattr(encoder, "notes", ())
-    provenance = dataclasses.replace(provenance, skipped=encoded.skipped, notes=tuple(notes))
+    provenance = dataclasses.replace(of_texts, skipped=encoded.skipped, notes=tuple(notes))
     return EncodedDataset(encoded.sets[0], encoded.sets[1] if len(encoded.sets) > 1 else None, provenance)
 
 
@@ -223,6 +240,7 @@ def load_encoded(
     label_separator: str | None = None,
     labels_required: bool = True,
     on_error: OnError = "error",
+    fold: str | None = None,
     memory: int | None = None,
 ) -> EncodedDataset:
     """Read embedding files, and what they say together of encoder and data.
@@ -235,10 +253,11 @@ def load_encoded(
         label_separator: as for `load_embeddings`.
         labels_required: as for `load_embeddings`.
         on_error: as for `load_embeddings`.
+        fold: only the rows that have this value in the column `fold`.
         memory: as for `load_embeddings`.
 
     Raises:
-        RecallatkError: as for `load_embeddings`.
+        RecallatkError: as for `load_embeddings`; or there is no such fold.
     """
     sides = [("query", query, query_labels), ("gallery", gallery, gallery_labels)]
     if gallery is None or Path(gallery).resolve() == Path(query).resolve():
@@ -264,11 +283,34 @@ def load_encoded(
         "label_separator": label_separator,
         "labels_required": labels_required,
         "on_error": on_error,
+        "fold": fold,
     }
     paths = {name: Path(value) if isinstance(value, os.PathLike) else value for name, value in source.items()}
     data = {"files": [shown(os.fspath(path)) for _, path, _ in sides if path is not None], "read": as_source(paths)}
     provenance = _provenance_of(loaded, data)
-    return EncodedDataset(loaded[0].embeddings, loaded[1].embeddings if len(loaded) > 1 else None, provenance)
+    sets = [one.embeddings if fold is None else of_fold(one.embeddings, fold) for one in loaded]
+    return EncodedDataset(sets[0], sets[1] if len(sets) > 1 else None, provenance)
+
+
+def of_fold(rows: EmbeddingSet, fold: str) -> EmbeddingSet:
+    """The rows of one fold.
+
+    Raises:
+        RecallatkError: there is no column `fold`, or no row of this one.
+    """
+    if "fold" not in rows.groups:
+        raise RecallatkError(
+            f"{rows.name}: there is no column `fold`, which says what is evaluated together; embeddings that "
+            "`recallatk embed DATA --layout NAME --part PART` writes have it where the part has folds"
+        )
+    kept = [row for row, value in enumerate(rows.groups["fold"]) if value == fold]
+    if not kept:
+        raise RecallatkError(f"{rows.name}: no row of the fold {fold!r}; there are {', '.join(_folds(rows))}")
+    return rows.take(kept)
+
+
+def _folds(rows: EmbeddingSet) -> list[str]:
+    return sorted(set(rows.groups["fold"]))[:20]
 
 
 def _code(encoder: Encoder) -> dict[str, Any]:

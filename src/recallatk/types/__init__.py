@@ -16,6 +16,7 @@ from recallatk.types.checks import (
     take_rows,
     unusable_rows,
 )
+from recallatk.types.encoders import Encoder, PreparingEncoder, TextEncoder
 from recallatk.types.errors import ChoiceError, RecallatkError
 from recallatk.types.interval_rule import IntervalMethod, IntervalRule
 from recallatk.types.memo import Memo
@@ -33,17 +34,17 @@ from recallatk.types.protocol import (
 from recallatk.types.sets import (
     Box,
     Dataset,
+    ElementKind,
     EmbeddingSet,
-    Encoder,
     ImageSet,
     OnError,
-    PreparingEncoder,
     Qrels,
     RankedLists,
     Samples,
     SampleSet,
     Skipped,
     Stored,
+    View,
 )
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "Box",
     "ChoiceError",
     "Dataset",
+    "ElementKind",
     "EmbeddingSet",
     "Encoder",
     "EvalProtocol",
@@ -76,7 +78,9 @@ __all__ = [
     "Similarity",
     "Skipped",
     "Stored",
+    "TextEncoder",
     "Ties",
+    "View",
     "as_ids",
     "as_labels",
     "as_numbers",

@@ -100,7 +100,7 @@ _FILES = ("query", "gallery", "query_labels", "gallery_labels")
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("data", "queries_folder", "gallery_folder", "root", "qrels", "run", "scores", *_FILES), str),
     **dict.fromkeys(("spec", "device", "dtype", "layout", "label_from", "label_separator"), str),
-    **dict.fromkeys(("part", "counts"), str),
+    **dict.fromkeys(("part", "counts", "fold"), str),
     **dict.fromkeys(("batch", "limit", "seed"), int),
     "decode": bool,
 }
@@ -302,6 +302,8 @@ def _on_disk(dataset: Dataset) -> dict[str, SampleSet]:
 
 
 def _contents(side: ImageSet) -> tuple[str, ...]:
+    if side.kind == "text":
+        return tuple(content_of(text.encode("utf-8", "surrogatepass")) for text in side.elements)
     return tuple(map(_content, side.elements, side.boxes or [None] * len(side)))
 
 

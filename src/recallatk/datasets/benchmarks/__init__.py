@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from recallatk.datasets.benchmarks import (
     cars196,
+    coco,
     cub200,
     dukemtmc,
+    flickr30k,
     gldv2,
     inat2018,
     inshop,
@@ -59,5 +61,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "wildlife": wildlife.BENCHMARK,
     "oml": oml.BENCHMARK,
     "mteb": mteb.BENCHMARK,
+    "flickr30k": flickr30k.BENCHMARK,
+    "coco": coco.BENCHMARK,
 }
 """Name -> benchmark; each is a row of LAYOUTS too."""

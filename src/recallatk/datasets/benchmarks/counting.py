@@ -29,8 +29,10 @@ def count_sides(query: Rows, gallery: Rows | None) -> dict[str, int]:
 def deviations(part: Part, query: Rows, gallery: Rows | None) -> list[str]:
     """What differs from the official counts, a text each; empty for a copy that fits."""
     found = count_sides(query, gallery)
+    texts = isinstance(gallery, ImageSet) and gallery.kind == "text"
+    nouns = {**_NOUNS, "gallery": ("gallery text", "gallery texts")} if texts else _NOUNS
     return [
-        f"{counted(found[what], *_NOUNS[what])} where the official count is {official:,}"
+        f"{counted(found[what], *nouns[what])} where the official count is {official:,}"
         for what, official in part.counts.items()
         if found[what] != official
     ]

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from recallatk.types import ChoiceError, Dataset, EvalProtocol
+from recallatk.types import ChoiceError, Dataset, EvalProtocol, View
 
 Counts: TypeAlias = Literal["official", "any"]
 """Whether a copy must have the official counts, or may have others, which the report then says."""
@@ -41,6 +41,8 @@ class Part:
         metrics: what is published beside recall@k.
         published: what was printed for systems under this protocol.
         other_counts: other numbers of queries or gallery images that copies have, and what such a copy is.
+        views: the parts that this one evaluates together, from one encoding; empty for one evaluation.
+        within: for one of several folds, the part that evaluates all of them.
     """
 
     summary: str
@@ -49,6 +51,8 @@ class Part:
     metrics: tuple[str, ...] = ()
     published: Sequence[PublishedRow] = ()
     other_counts: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    views: Mapping[str, View] = dataclasses.field(default_factory=dict)
+    within: str = ""
 
     @property
     def eval_protocol(self) -> EvalProtocol:
@@ -90,6 +94,11 @@ class Benchmark:
         """The name of the evaluation that is meant where none is named."""
         return next(iter(self.parts))
 
+    @property
+    def whole_parts(self) -> dict[str, Part]:
+        """The parts without those that are one of several folds of another."""
+        return {name: part for name, part in self.parts.items() if not part.within}
+
     def part_named(self, name: str | None) -> str:
         """The name of a part; the default's for None.
 
@@ -97,5 +106,6 @@ class Benchmark:
             ChoiceError: there is no such part.
         """
         if name is not None and name not in self.parts:
-            raise ChoiceError(f"part={name!r} is no part of {self.title}; choose one of: {', '.join(self.parts)}")
+            known = ", ".join(self.whole_parts)
+            raise ChoiceError(f"part={name!r} is no part of {self.title}; choose one of: {known}")
         return self.default_part if name is None else name

@@ -107,7 +107,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
         raise RecallatkError(f"{path}: cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:
         raise RecallatkError(f"{path}: this is no text in UTF-8 ({error.reason}); take the official file") from error
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # not where only Unicode knows a line's end
         if line.strip():
             yield f"{path}: line {number}", line
 

@@ -57,7 +57,7 @@ def identify(data: Path, benchmarks: Mapping[str, Benchmark]) -> list[Identified
     for name, benchmark in benchmarks.items():
         if (data.is_file() and benchmark.reads == "folder") or (data.is_dir() and benchmark.reads == "file"):
             continue
-        for part_name, part in benchmark.parts.items():
+        for part_name, part in benchmark.whole_parts.items():
             try:
                 dataset = benchmark.load(data, part=part_name, on_error="skip")
             except RecallatkError:  # it is something else

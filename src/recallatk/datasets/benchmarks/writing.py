@@ -10,9 +10,10 @@ def describe(name: str, benchmark: Benchmark) -> str:
     lines = [f"{name}: {benchmark.title}", benchmark.summary, "[files]"]
     lines += [f"{file}: {what}" for file, what in benchmark.files.items()]
     lines += [f"{archive}: md5 {md5}" for md5, archive in benchmark.archives.items()]
-    for part_name, part in benchmark.parts.items():
+    for part_name, part in benchmark.whole_parts.items():
         lines += [f"[part {part_name}{' (default)' * (part_name == benchmark.default_part)}]", part.summary]
         lines += [f"{what}: {count:,}" for what, count in part.counts.items()]
+        lines += [f"evaluates: {', '.join(part.views)}"] if part.views else []
         lines += [f"protocol: {protocol_text(part)}"]
         lines += [f"metrics: {', '.join(part.metrics)}"] if part.metrics else []
         lines += [f"not {count:,}: {what}" for count, what in part.other_counts.items()]
