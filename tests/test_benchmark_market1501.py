@@ -159,6 +159,11 @@ def test_it_is_recognised(copy: Path) -> None:
     assert {one.name for one in identify(copy, BENCHMARKS)} == {"market1501"}
 
 
+def test_check_does_not_take_junk_for_negatives(copy: Path) -> None:
+    found = recallatk("check", copy, "--layout", "market1501", "--counts", "any")
+    assert "1 label is in the gallery only: negatives for every query (such as '0000')" in found.out + found.err
+
+
 def test_the_command_line(copy: Path) -> None:
     found = recallatk("eval", copy, "--layout", "market1501", "--counts", "any", "--encoder", "color-histogram")
     assert found.code == 0, found.err

@@ -44,7 +44,7 @@ def test_the_lists_name_people_and_the_names_cameras(copy: Path) -> None:
     assert dataset.query.ids[0] == "test/0000/0000_000_01_0303morning_0015_0.jpg"
     assert dataset.query.labels == ("0", "2")
     assert dataset.gallery.labels == ("0", "0", "0", "1", "2")
-    assert dataset.gallery.groups["camera"] == ("01", "14", "14", "05", "07")
+    assert dataset.gallery.groups["camera"] == ("1", "14", "14", "5", "7")
     assert dataset.notes == ("the images of test/: V1, faces as they are",)
 
 
@@ -53,6 +53,25 @@ def test_the_second_version_has_another_folder(tmp_path: Path) -> None:
     dataset = load_dataset(tmp_path / "msmt17", layout="msmt17", counts="any")
     assert dataset.query.ids[0] == "mask_test_v2/0000/0000_000_01_0303morning_0015_0.jpg"
     assert dataset.notes == ("the images of mask_test_v2/: V2, faces made unrecognisable",)
+
+
+def test_an_empty_folder_of_the_first_version_is_no_copy_of_it(tmp_path: Path) -> None:
+    (write_copy(tmp_path / "MSMT17", "mask_test_v2") / "test").mkdir()
+    assert load_dataset(tmp_path, layout="msmt17", counts="any").query.ids[0].startswith("mask_test_v2/")
+
+
+def test_zeros_before_a_number_make_no_other_person_or_camera(copy: Path) -> None:
+    expected = load_dataset(copy, layout="msmt17", counts="any")
+    write_lines(copy / "list_query.txt", (f"{name} {person:04d}" for name, person in QUERIES))
+    short = [(name.replace("_01_", "_1_"), person) for name, person in GALLERY]
+    for (name, _), (new, _) in zip(GALLERY, short, strict=True):
+        (copy / "test" / name).rename(copy / "test" / new)
+    write_lines(copy / "list_gallery.txt", (f"{name} {person}" for name, person in short))
+    dataset = load_dataset(copy, layout="msmt17", counts="any")
+    assert dataset.query.labels == expected.query.labels
+    assert dataset.gallery is not None
+    assert expected.gallery is not None
+    assert dataset.gallery.groups == expected.gallery.groups
 
 
 def test_recall_by_hand(copy: Path) -> None:

@@ -19,7 +19,7 @@ from recallatk.types import RecallatkError
 PLAIN = {
     "imlist": ["a", "b", "caf\u00e9"],
     "gnd": [{"bbx": [136.5, 34.1, 648.5, 955.7], "easy": [0], "hard": [], "junk": [2, 10**30]}],
-    "flags": (True, None, b"\x00\xff", {1, 2}, frozenset({3})),
+    "flags": [True, None, b"\x00\xff", {1, 2}, frozenset({3})],
 }
 
 
@@ -70,6 +70,13 @@ def test_python_2_wrote_such_pickles(tmp_path: Path) -> None:
         + b"tbU\x04setsc__builtin__\nset\n]K\x01a\x85Ru."
     )
     assert read_plain_pickle(path) == {"imlist": ["a", "b"], "easy": [5, 200], "sets": {1}}
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_tuples_become_lists(tmp_path: Path, protocol: int) -> None:
+    value = [(), (1,), (1, "b"), (1, 2, (3, 4)), (1, 2, 3, 4)]
+    found = read_plain_pickle(save(tmp_path / "gnd.pkl", value, protocol))
+    assert found == [[], [1], [1, "b"], [1, 2, [3, 4]], [1, 2, 3, 4]]
 
 
 class Calls:
@@ -140,6 +147,10 @@ def test_other_globals_are_named(tmp_path: Path, module: str, name: str) -> None
         b"cnumpy\nndarray\n}S'append'\nI1\nsb.",
         b"cbuiltins\nlist\n(N}S'append'\nI1\nstb.",
         b"0" * 100,
+        b"\x80\x02})" + b"\x85" * 10**6 + b"K\x01s.",  # a key of tuples in tuples, whose hash overflows the stack
+        b"\x80\x04\x8f()" + b"\x85" * 10**6 + b"\x90.",  # likewise in a set
+        b"\x80\x02})" + b"q\x000h\x00h\x00\x86" * 99 + b"K\x01s.",  # a key of 2 ** 99 tuples
+        b"\x80\x02cbuiltins\ntuple\n](K\x01]e\x85R}h\x00K\x01s.",
     ],
 )
 def test_damaged_and_hostile_bytes_are_one_line(tmp_path: Path, data: bytes) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from recallatk.datasets.benchmarks.description import Benchmark, Part, PublishedRow
-from recallatk.datasets.benchmarks.reid import METRICS, PROTOCOL, load_people
+from recallatk.datasets.benchmarks.reid import METRICS, PROTOCOL, TRAPS, load_people
 from recallatk.types import Dataset, OnError
 
 FOLDER = "DukeMTMC-reID"
@@ -51,6 +51,7 @@ BENCHMARK = Benchmark(
         ),
     },
     traps=(
+        *TRAPS,
         "Its distractors are people like others, with ids of their own; there is no junk and no person 0000.",
         "The videos that the images were cut from, and this set with them, are no longer offered by Duke University.",
     ),

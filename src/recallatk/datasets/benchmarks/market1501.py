@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from recallatk.datasets.benchmarks.description import Benchmark, Part, PublishedRow
-from recallatk.datasets.benchmarks.reid import GALLERY, METRICS, PROTOCOL, load_people
+from recallatk.datasets.benchmarks.reid import GALLERY, METRICS, PROTOCOL, TRAPS, load_people
 from recallatk.types import Dataset, OnError
 from recallatk.wording import counted
 
@@ -66,6 +66,7 @@ BENCHMARK = Benchmark(
         ),
     },
     traps=(
+        *TRAPS,
         "Without the camera rule the nearest image is nearly always the next frame, and rank-1 is close to 100 %.",
         "Person -1 is junk and takes no rank; person 0000 is a distractor, which is never right and does take one. "
         "Treated alike, either way, they give another number.",

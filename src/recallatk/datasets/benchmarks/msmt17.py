@@ -7,7 +7,7 @@ from pathlib import Path
 
 from recallatk.datasets.benchmarks.description import Benchmark, Part, PublishedRow
 from recallatk.datasets.benchmarks.files import Item, find_root, image_set, read_fields
-from recallatk.datasets.benchmarks.reid import METRICS, PROTOCOL
+from recallatk.datasets.benchmarks.reid import METRICS, PROTOCOL, TRAPS
 from recallatk.types import Dataset, OnError, RecallatkError
 
 FOLDER = "MSMT17_V1"
@@ -18,9 +18,9 @@ EXAMPLE = "0000/0000_000_01_0303morning_0015_0.jpg"
 
 
 def load(data: Path, *, part: str, on_error: OnError) -> Dataset:
-    """Read the two lists of MSMT17; the label is the person as the list writes it."""
+    """Read the two lists of MSMT17; person and camera are numbers, with zeros before them or without."""
     root = find_root(data, FOLDER, "list_query.txt", "list_gallery.txt", (PLAIN, MASKED))
-    folder = PLAIN if (root / PLAIN).is_dir() else MASKED
+    folder = PLAIN if (root / PLAIN).is_dir() and any((root / PLAIN).iterdir()) else MASKED
     queries = _read_list(root / "list_query.txt", folder)
     gallery = _read_list(root / "list_gallery.txt", folder)
     query_set, query_skipped = image_set(root, queries, on_error=on_error, side="query")
@@ -44,7 +44,7 @@ def _read_list(path: Path, folder: str) -> list[Item]:
                 f"{where}: {name!r} and {person!r} are no path and person, which are like '{EXAMPLE} 0' (the third "
                 "number of the name is the camera); take the official file"
             )
-        items.append(Item(f"{folder}/{name}", person, {"camera": camera["camera"]}))
+        items.append(Item(f"{folder}/{name}", str(int(person)), {"camera": str(int(camera["camera"]))}))
     return items
 
 
@@ -83,6 +83,7 @@ BENCHMARK = Benchmark(
         ),
     },
     traps=(
+        *TRAPS,
         "V1 shows faces; in V2 they are made unrecognisable. The lists are alike, the pictures and so the values are "
         "not, and papers do not always say which they took.",
         "People count from 0 in the training lists and again from 0 in these: person 0 here is somebody else.",

@@ -1,18 +1,20 @@
 """Pickles of plain data, read without running anything that they ask for.
 
 A pickle names functions to call. Here containers are known, and stand-ins for what numpy's arrays and numbers are
-pickled as; anything else is refused before it is looked up.
+pickled as; anything else is refused before it is looked up. Tuples become lists, which are no keys: Python's hash of
+tuples in tuples takes forever for some hundred bytes, or ends the process.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 import pickletools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,7 +25,7 @@ _MEMO_OPCODES = {"PUT", "BINPUT", "LONG_BINPUT"}
 
 
 def read_plain_pickle(path: Path) -> Any:
-    """The dicts, lists, tuples, sets, texts, bytes and numbers of a pickle; arrays become flat lists.
+    """The dicts, lists, sets, texts, bytes and numbers of a pickle; tuples become lists, arrays flat ones.
 
     Raises:
         RecallatkError: the file cannot be read, is no pickle, or asks for anything else.
@@ -53,8 +55,29 @@ def _refusal(path: Path, what: str) -> RecallatkError:
     )
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """An unpickler that knows these names and no others."""
+def _take_marked(machine: Any) -> None:
+    """What TUPLE does, with a list."""
+    values = machine.pop_mark()
+    machine.append(values)
+
+
+def _take_last(n: int, machine: Any) -> None:
+    """What TUPLE1 to TUPLE3 and EMPTY_TUPLE do, with a list."""
+    values = [machine.stack.pop() for _ in range(n)]
+    machine.append(values[::-1])
+
+
+class _PlainUnpickler(pickle._Unpickler):
+    """An unpickler that knows these names and no others; the one in Python, whose opcodes can be replaced."""
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **pickle._Unpickler.dispatch,
+        ord(pickle.TUPLE): _take_marked,
+        ord(pickle.EMPTY_TUPLE): functools.partial(_take_last, 0),
+        ord(pickle.TUPLE1): functools.partial(_take_last, 1),
+        ord(pickle.TUPLE2): functools.partial(_take_last, 2),
+        ord(pickle.TUPLE3): functools.partial(_take_last, 3),
+    }
 
     def __init__(self, path: Path, data: bytes) -> None:
         super().__init__(io.BytesIO(data), encoding="latin1")  # what Python 2 wrote as text may be bytes
@@ -66,7 +89,7 @@ class _PlainUnpickler(pickle.Unpickler):
             ("builtins", "set"): set,
             ("builtins", "frozenset"): frozenset,
             ("builtins", "list"): list,
-            ("builtins", "tuple"): tuple,
+            ("builtins", "tuple"): list,
             ("builtins", "dict"): dict,
             ("builtins", "bytes"): _Latin1,  # empty ones
             ("_codecs", "encode"): _Latin1,
@@ -90,7 +113,7 @@ class _Kind:
             raise ValueError(f"an array of {code!r}")
         self.dtype = np.dtype(code)
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def __setstate__(self, state: Sequence[Any]) -> None:
         if state[1] in (">", "<"):
             self.dtype = self.dtype.newbyteorder(state[1])
 
@@ -113,7 +136,7 @@ class _Array(list[Any]):
     def __init__(self, *_: Any) -> None:
         super().__init__()
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def __setstate__(self, state: Sequence[Any]) -> None:
         kind, _, data = state[-3:]  # before them a version, which old ones have not, and the shape
         self[:] = kind.values(data)
 

@@ -18,6 +18,10 @@ PROTOCOL: dict[str, Any] = {"ks": (1, 5, 10), "ignore_same": "camera+label"}
 
 METRICS = ("map",)
 
+TRAPS = (
+    "torchreid's values are Euclidean, of features as they are: --similarity euclidean. The default here is cosine.",
+)
+
 
 def load_people(
     data: Path, folder: str, names: re.Pattern[str], example: str, *, on_error: OnError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,9 @@ PARTS = {
 
 TRAPS = (
     "The queries are cropped to their boxes first. Box edges are rounded to whole pixels as Pillow's crop does it, and "
-    "so revisitop: to the nearest, a half to the even one (136.5 is 136, 34.5 is 34, 35.5 is 36). A box that leaves "
-    "its picture is an error here; Pillow would fill it up with black.",
+    "so revisitop in Python: to the nearest, a half to the even one (136.5 is 136, 34.5 is 34, 35.5 is 36); revisitop "
+    "in MATLAB takes a row and a column more. A box that leaves its picture is an error here; Pillow would fill it up "
+    "with black.",
     "What the level does not ask for is ignored: it leaves the ranking, and those behind move up.",
     "A query without a right image of the level is left out. Where MTEB keeps it as a miss, its values are lower.",
     "mAP is by the trapezoid (map_trapezoid), and mP@k stops at the last right image (mp@k). Easy, Medium and Hard are "
@@ -115,7 +116,7 @@ def read_truth(path: Path) -> Truth:
     if absent:
         raise _wrong(path, f"there is no {' and no '.join(absent)} in it")
     gallery, queries = _names(path, found["imlist"], "imlist"), _names(path, found["qimlist"], "qimlist")
-    entries = [found["gnd"]] if isinstance(found["gnd"], Mapping) else list(found["gnd"])
+    entries = [found["gnd"]] if isinstance(found["gnd"], Mapping) else _flat(found["gnd"])
     if len(entries) != len(queries):
         raise _wrong(path, f"it has {len(entries)} entries in gnd for {len(queries)} queries")
     boxes, judged = [], []
@@ -142,9 +143,9 @@ def _read_matlab(path: Path) -> Any:
 
 def _flat(values: Any) -> list[Any]:
     """Values that MATLAB, numpy or Python hold, as a list; one alone is a list of one."""
-    if isinstance(values, str | int | float | np.generic):
-        return [values]
-    return list(np.asarray(values).ravel()) if isinstance(values, np.ndarray) else list(values)
+    if isinstance(values, np.ndarray):
+        return list(values.ravel())
+    return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
 
 
 def _names(path: Path, values: Any, what: str) -> tuple[str, ...]:
@@ -168,6 +169,12 @@ def _box(path: Path, query: str, values: Any) -> Box:
     return left, top, right, bottom
 
 
+def _as_place(value: Any) -> int:
+    if int(value) != value:
+        raise ValueError(f"{value!r} is no whole number")
+    return int(value)
+
+
 def _places(path: Path, query: str, entry: Mapping[str, Any], *, first: int, n: int) -> dict[str, list[int]]:
     absent = [level for level in LEVELS if level not in entry]
     if absent:
@@ -176,7 +183,7 @@ def _places(path: Path, query: str, entry: Mapping[str, Any], *, first: int, n: 
     judged: dict[str, list[int]] = {}
     for level in LEVELS:
         try:
-            judged[level] = [int(place) - first for place in _flat(entry[level])]
+            judged[level] = [_as_place(place) - first for place in _flat(entry[level])]
         except (TypeError, ValueError) as error:
             raise _wrong(path, f"its {level} of {query} is no list of places in imlist") from error
         outside = [place + first for place in judged[level] if not 0 <= place < n]
