@@ -101,11 +101,13 @@ def published_of(reading: Reading) -> Callable[[Any], list[str]]:
         raise ChoiceError("--published compares the whole benchmark; leave --limit out")
 
     def lines(report: Any) -> list[str]:
-        from recallatk.comparison.published import compare_with_published, published_lines
+        from recallatk.comparison.published import compare_with_published, protocol_differences, published_lines
 
         known = {what: n for n, what in part.other_counts.items()}
         others = {"the official count": part.counts["queries"], **known} if "queries" in part.counts else known
         systems = compare_with_published(report, part.published, other_counts=others)
-        return ["[published]", *published_lines(systems)]
+        different = protocol_differences(report, part.eval_protocol)
+        warning = [f"ours is not under the published protocol: {'; '.join(different)}"] if different else []
+        return ["[published]", *warning, *published_lines(systems)]
 
     return lines
