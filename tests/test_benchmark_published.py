@@ -148,7 +148,7 @@ def test_another_protocol_than_the_published_one_is_said():
     ours = dataclasses.replace(part.eval_protocol, exclude_self="none", junk_labels=("0", "-1"))
     assert protocol_differences(dataclasses.replace(report_of(7, 10), protocol=ours), part.eval_protocol) == [
         "exclude_self=none where theirs is id",
-        "junk_labels=0,-1 where theirs is none",
+        "junk_labels=-1,0 where theirs is none",
     ]
 
 

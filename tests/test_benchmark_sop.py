@@ -70,7 +70,7 @@ def test_all_products_are_another_part(copy: Path) -> None:
     assert dataset.query.labels[:2] == ("1", "1")
     (copy / "Ebay_train.txt").unlink()
     assert len(load(copy).query) == 6
-    with pytest.raises(RecallatkError, match=r"no Ebay_train.txt in this folder"):
+    with pytest.raises(RecallatkError, match=r"no Ebay_train.txt or Info_Files.Ebay_train.txt in this folder"):
         load(copy, "all")
 
 
