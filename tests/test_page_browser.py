@@ -5,7 +5,9 @@ apt-get install chromium && make test-page
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -13,8 +15,8 @@ import time
 import pytest
 
 from page_worlds import HOSTILE, grouped, hostile, photos, source
-from recallatk import compare, evaluate_embeddings, track
-from recallatk.page import PageOptions, compare_page, history_page, run_page, write_page
+from recallatk import EmbeddingSet, EvalProtocol, compare, evaluate_embeddings, track
+from recallatk.page import PageOptions, PageSource, compare_page, history_page, run_page, write_page
 
 pytestmark = pytest.mark.integration
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -137,6 +139,51 @@ def test_tables_sort_and_lead_to_the_queries(show):
     assert tab.get_by_label("Label contains").input_value() == "hammer"
     tab.locator('[data-table="confusions"] tbody button').first.click()
     assert tab.locator(".query").count() == 1
+
+
+@pytest.mark.parametrize("name", ["label1", "two\nlines", '"1"'])
+def test_a_button_leads_to_this_label_or_id_alone(show, name):
+    rows = grouped(120, 12, noise=3.0)
+    labels = [name if label == "label1" else label for label in rows.labels]
+    ids = [f"{row}" for row in range(120)]
+    tab = show(run_page(source(EmbeddingSet(rows.embeddings, labels, ids=ids))))
+    status = tab.get_by_role("status").first
+    parts = name.split()
+    table = tab.locator('[data-table="labels"]')
+    table.get_by_label("Search").fill(parts[0])
+    whole = re.compile(f"^{r'.'.join(map(re.escape, parts))}$", re.DOTALL)
+    table.locator("tbody button").filter(has_text=whole).click()
+    assert status.text_content() == "10 queries of exactly this label"
+    tab.locator('[data-table="confusions"] tbody button').first.click()
+    assert status.text_content() == "1 query of exactly this id"
+    tab.get_by_label("Id contains").fill("11")
+    assert status.text_content().startswith("11 queries, ")
+
+
+def test_queries_that_do_not_fit_are_told_where_they_would_be(show):
+    one = PageSource(evaluate_embeddings(grouped(30_000, 50, dim=4)))
+    tab = show(run_page(one, PageOptions(num_queries=20, max_size=1_000_000)))
+    listed = len(json.loads(tab.locator("#data").text_content())["queries"]["item"])
+    assert listed < 30_000
+    said = tab.locator("#explorer .notice").text_content()
+    assert f"{30_000 - listed:,} of 30,000 queries do not fit" in said
+
+
+def test_hardest_means_of_all_systems(show):
+    noises = {"a": 0.5, "b": 6.0, "c": 0.5}
+    sources = {name: source(grouped(60, 6, noise=noise)) for name, noise in noises.items()}
+    tab = show(compare_page(compare({name: one.report for name, one in sources.items()}), sources))
+    tab.get_by_label("Show").select_option("all")
+    hardest = int(sources["b"].report.queries["negatives_ahead"].max()) + 1
+    assert f"rank {hardest} of" in tab.locator(".query").first.text_content()
+
+
+def test_runs_of_other_cutoffs_stand_side_by_side(show):
+    runs = {}
+    for name, ks in {"a": (1, 5), "b": (5, 10)}.items():
+        runs[name] = evaluate_embeddings(grouped(60, 6, noise=2.0), protocol=EvalProtocol(ks=ks))
+    tab = show(compare_page(compare(runs), {name: PageSource(one, name) for name, one in runs.items()}))
+    assert tab.locator(".query").count() == 10
 
 
 def test_the_whole_of_it_works_from_the_keyboard(show):

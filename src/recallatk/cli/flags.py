@@ -58,9 +58,10 @@ class Reading:
             benchmark brings its protocol and metrics; flags given win.
         part: which evaluation of a benchmark; see `recallatk datasets show NAME`.
         counts: whether a benchmark's copy must have the official counts, or may have others (any), which is said.
+        split_column: the column of a table of wildlife-datasets that tells queries from gallery.
         label_from: parent (the folder that holds the image), or regex:... searched in the path below DATA.
         label_separator: splits a label into several, such as "|".
-        root: what the paths of a manifest are relative to; by default its folder.
+        root: what the paths of a manifest or another table are relative to; by default its folder.
         limit: at most so many images a side, seeded and stratified by label, for a first look.
         seed: the seed of --limit.
         on_error: an image or row that cannot be used is an error, or is skipped and counted.
@@ -72,6 +73,7 @@ class Reading:
     layout: str | None = None
     part: str | None = None
     counts: Literal["official", "any"] = "official"
+    split_column: str | None = None
     label_from: str = "parent"
     label_separator: str | None = None
     root: Path | None = None

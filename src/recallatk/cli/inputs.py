@@ -60,7 +60,7 @@ def load_images(data: Path | None, reading: Reading, *, labels_required: bool) -
         raise ChoiceError("name DATA: a folder with query/ and gallery/, a folder of class folders, or a manifest")
     else:
         common |= {"root": reading.root, "labels_required": labels_required}
-        common |= {"part": reading.part, "counts": reading.counts}
+        common |= {"part": reading.part, "counts": reading.counts, "split_column": reading.split_column}
         dataset = load_dataset(data, layout=reading.layout, on_error=reading.on_error, **common)
     return dataset if reading.limit is None else sample_dataset(dataset, reading.limit, seed=reading.seed)
 

@@ -96,13 +96,13 @@ def page_of_each(
 
 def images_of(dataset: Dataset, exif: Exif) -> Images:
     """Where the pictures of a data set lie."""
-    from recallatk.images import DecodePolicy
+    from recallatk.images import DecodePolicy, is_stored
     from recallatk.page import Images
 
     def places(side: Any) -> dict[str, Any]:
         boxes = side.boxes or itertools.repeat(None)
         paired = zip(side.ids, side.elements, boxes, strict=False)
-        return {name: (element, box) for name, element, box in paired if isinstance(element, str | os.PathLike)}
+        return {name: (element, box) for name, element, box in paired if is_stored(element)}
 
     query = places(dataset.query)
     gallery = query if dataset.gallery is None else places(dataset.gallery)

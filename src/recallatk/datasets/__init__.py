@@ -57,9 +57,9 @@ class Layout:
 def _of_benchmark(benchmark: Benchmark) -> Layout:
     """The row of a benchmark: its part chosen and the copy's counts checked."""
 
-    def load(data: Path, *, part: str | None, counts: Counts, on_error: OnError) -> Dataset:
+    def load(data: Path, *, part: str | None, counts: Counts, on_error: OnError, **options: Any) -> Dataset:
         name = benchmark.part_named(part)
-        dataset = benchmark.load(data, part=name, on_error=on_error)
+        dataset = benchmark.load(data, part=name, on_error=on_error, **options)
         warnings = check_counts(benchmark, name, dataset.query, dataset.gallery, counts=counts)
         return dataclasses.replace(
             dataset,
@@ -68,7 +68,8 @@ def _of_benchmark(benchmark: Benchmark) -> Layout:
             metrics=benchmark.parts[name].metrics,
         )
 
-    return Layout(load, benchmark.summary, benchmark.reads, {"part": None, "counts": "official"}, benchmark)
+    options = {"part": None, "counts": "official", **benchmark.options}
+    return Layout(load, benchmark.summary, benchmark.reads, options, benchmark)
 
 
 LAYOUTS: dict[str, Layout] = {
@@ -110,6 +111,7 @@ def load_dataset(
     root: str | os.PathLike[str] | None = None,
     part: str | None = None,
     counts: Counts = "official",
+    split_column: str | None = None,
     labels_required: bool = True,
     on_error: OnError = "error",
     **more: Any,
@@ -123,10 +125,11 @@ def load_dataset(
         layout: a row of `LAYOUTS`; None looks at DATA.
         label_from: folders only: "parent" (the default), or "regex:..." searched in the path below DATA.
         label_separator: splits a label into several.
-        root: manifests only: the folder that relative paths start from.
+        root: manifests and other tables only: the folder that relative paths start from.
         part: benchmarks only: which of its evaluations; see `recallatk datasets show NAME`.
         counts: benchmarks only: whether the copy must have the official counts, or may have others (any), which the
             report then says.
+        split_column: tables of wildlife-datasets only: the column that tells queries from gallery.
         labels_required: whether the rows of a manifest must have labels (or positions); images in folders always do.
         on_error: whether a file that is missing stops the run or is skipped.
         more: options of layouts that were added to the table.
@@ -146,6 +149,7 @@ def load_dataset(
     if found != row.reads:
         raise RecallatkError(f"{data}: a {found}; the layout {name} reads a {row.reads}: {row.summary}")
     named = {"label_from": label_from, "label_separator": label_separator, "root": root, "part": part, "counts": counts}
+    named |= {"split_column": split_column}
     given = {option: value for option, value in {**named, **more}.items() if value is not None}
     # The default of another layout asks for nothing: a caller may name every option there is.
     defaults = {option: default for other in LAYOUTS.values() for option, default in other.options.items()}

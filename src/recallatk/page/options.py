@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.report import Report
-from recallatk.types import Box, ChoiceError, EmbeddingSet, Qrels, RecallatkError
+from recallatk.types import Box, ChoiceError, EmbeddingSet, Qrels, RecallatkError, Stored
 
 Embedding: TypeAlias = Literal["embed", "folder", "none"]
 
@@ -50,7 +50,7 @@ class PageOptions:
 
 DEFAULT_OPTIONS = PageOptions()
 
-Place: TypeAlias = tuple[str | os.PathLike[str], Box | None]
+Place: TypeAlias = tuple[str | os.PathLike[str] | Stored, Box | None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -134,8 +134,15 @@ def draw_ranks(counts: Mapping[str, Sequence[tuple[str, int]]]) -> Plot:
     return _plot("ranks", "Rank of the best positive", says, said, figure)
 
 
-def draw_similarities(best: Values, wrong: Values, missed: npt.NDArray[np.bool_]) -> Plot:
-    """The best positive against the nearest negative of each query: below the line is a miss."""
+def draw_similarities(best: Values, wrong: Values, missed: npt.NDArray[np.bool_], *, whole: bool) -> Plot:
+    """The best positive against the nearest negative of each query: below the line is a miss.
+
+    Args:
+        best: the similarity of the best positive.
+        wrong: that of the nearest negative.
+        missed: which queries miss.
+        whole: whether these are all queries that have both; if not, the plot says that they are a sample.
+    """
     with _figure() as (figure, axes):
         for flags, name, colour, mark in ((~missed, "hit", "hit", "o"), (missed, "miss", "miss", "x")):
             if flags.any():
@@ -155,13 +162,16 @@ def draw_similarities(best: Values, wrong: Values, missed: npt.NDArray[np.bool_]
         axes.set_xlabel("similarity of the nearest negative")
         axes.set_ylabel("similarity of the best positive")
         _legend(axes)
-    says = "One mark a query. Below the line, a wrong item is nearer than every right one."
+    title, says = "Best positive against nearest negative", "One mark a query"
+    if not whole:
+        title, says = f"{title} (a random {len(best):,} queries)", f"{says}, of a random {len(best):,} of them"
     words = (
         f"Median similarity of the best positive {np.median(best):.3f}, of the nearest negative "
         f"{np.median(wrong):.3f}; the nearest negative is nearer in {np.count_nonzero(wrong > best):,} of "
         f"{len(best):,} queries."
     )
-    return _plot("similarities", "Best positive against nearest negative", says, words, figure)
+    says += ". Below the line, a wrong item is nearer than every right one."
+    return _plot("similarities", title, says, words, figure)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,12 +276,7 @@ def _for_page(svg: str, name: str, title: str, words: str) -> str:
     """The drawing alone, with ids of its own, colours as variables, a title and a description."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r"url\(#", f"url(#{name}-", svg)
-    svg = re.sub(r'href="#', f'href="#{name}-', svg)
-    svg = re.sub(r"font: ([\d.]+px) 'sans-serif'", r"font-size: \1", svg)
-    for variable, colour in COLOURS.items():
-        svg = svg.replace(colour, f"var(--{variable})")
+    svg = re.sub(r"<[^>]*>", lambda tag: _adapt(tag[0], name), svg)  # not the text: a run may be called #010101
     box = re.search(r'viewBox="[^"]*"', svg)
     end = svg.index(">")
     described = (
@@ -280,6 +285,17 @@ def _for_page(svg: str, name: str, title: str, words: str) -> str:
         f'<desc id="{name}-words">{html.escape(one_line(words))}</desc>'
     )
     return described + svg[end + 1 :]
+
+
+def _adapt(tag: str, name: str) -> str:
+    """One tag of a drawing, with ids of its own and colours as variables."""
+    tag = re.sub(r'\bid="', f'id="{name}-', tag)
+    tag = re.sub(r"url\(#", f"url(#{name}-", tag)
+    tag = re.sub(r'href="#', f'href="#{name}-', tag)
+    tag = re.sub(r"font: ([\d.]+px) 'sans-serif'", r"font-size: \1", tag)
+    for variable, colour in COLOURS.items():
+        tag = tag.replace(colour, f"var(--{variable})")
+    return tag
 
 
 def _literal(text: str) -> str:

@@ -43,9 +43,10 @@ def history_page(
     others = [name for name in evaluated[0][1] if name != history.metric and all(name in r for _, r in evaluated)]
     for name in others[:3]:
         lines.append(_line(name, [reports[step.name] for step in steps]))
+    small_k = smallest_k(evaluated[0][1])  # of every run, so that a label has one curve
     tracked: dict[str, dict[str, float | None]] = {}
     for step, report in evaluated:
-        for one in label_rows(report):
+        for one in label_rows(report, small_k):
             if one["low"] is not None:  # a label whose queries were all excluded has no curve
                 tracked.setdefault(one["label"], {})[step.name] = one["low"]
     columns: dict[str, list[Any]] = {
@@ -77,7 +78,7 @@ def history_page(
         "notes": list(history.notes),
         "text": history.text(),
         "encoders": any(step.encoder for step in steps),
-        "small_k": smallest_k(evaluated[0][1]),
+        "small_k": small_k,
     }
     data: dict[str, Any] = {
         "kind": "history",

@@ -77,7 +77,7 @@ def in_short(
     missed = evaluated & (values < 1)
     n, m = int(evaluated.sum()), int(missed.sum())
     if not m:
-        return [f"All {counted(n, 'evaluated query', 'evaluated queries')} hit at {k}."]
+        return [f"The one evaluated query hits at {k}." if n == 1 else f"All {n:,} evaluated queries hit at {k}."]
     ahead = np.asarray(report.queries["negatives_ahead"], np.int64)[missed]
     found = np.asarray(report.queries["has_positive"], np.bool_)[missed]
     near = int(np.count_nonzero(found & (ahead + 1 <= 2 * k)))
@@ -89,16 +89,17 @@ def in_short(
     failing = [one for one in labels if one["low"] is not None and one["low"] < 1]
     evaluated_labels = sum(one["low"] is not None for one in labels)
     if failing and evaluated_labels > 1:
-        worst = ", ".join(f"{_alone(one['label'])} ({one['low']:.2f}, n = {one['n']:,})" for one in failing[:3])
+        worst = ", ".join(
+            f"{_alone(one['label'])} ({min(one['low'], 0.99):.2f}, n = {one['n']:,})" for one in failing[:3]
+        )
         said.append(f"{len(failing):,} of {counted(evaluated_labels, 'label')} have misses. Lowest recall: {worst}.")
-        lost = sorted(((one["n"] * (1 - one["low"]), one["label"]) for one in failing), key=lambda one: -one[0])
-        most = ", ".join(f"{_alone(label)} ({_few(number)})" for number, label in lost[:3] if round(number, 1) > 1)
+        lost = sorted(((one["misses"], one["label"]) for one in failing), key=lambda one: -one[0])
+        most = ", ".join(f"{_alone(label)} ({number:,})" for number, label in lost[:3] if number > 1)
         if most and len(failing) > 3:
             said.append(f"Most misses: {most}.")
-    if confusions:
-        pairs = ", ".join(
-            f"{_alone(b)} for {_alone(a)} ({counted(count, 'time')})" for a, b, count, _ in confusions[:3]
-        )
+    named = [(a, b, count) for a, b, count, _ in confusions if a and b]
+    if named:
+        pairs = ", ".join(f"{_alone(b)} for {_alone(a)} ({counted(count, 'time')})" for a, b, count in named[:3])
         said.append(f"Retrieved instead, most often: {pairs}.")
     return said
 
@@ -106,11 +107,6 @@ def in_short(
 def _alone(name: str) -> str:
     """A name whose direction of writing ends with it, so that it cannot turn the sentence around."""
     return f"\u2068{name}\u2069"
-
-
-def _few(number: float) -> str:
-    """A count; where ties were shared out it need not be whole."""
-    return f"{round(number, 1):,.1f}".removesuffix(".0")
 
 
 def left_out(report: Report) -> list[Fact]:

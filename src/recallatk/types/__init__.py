@@ -43,6 +43,7 @@ from recallatk.types.sets import (
     Samples,
     SampleSet,
     Skipped,
+    Stored,
 )
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "Samples",
     "Similarity",
     "Skipped",
+    "Stored",
     "Ties",
     "as_ids",
     "as_labels",

@@ -34,6 +34,21 @@ Box: TypeAlias = tuple[int, int, int, int]
 
 
 @runtime_checkable
+class Stored(Protocol):
+    """An image that is stored and can be read when it is needed: a `Path`, or a place in a larger file.
+
+    Elements that are none of paths must be hashable, and equal where they lead to the same bytes.
+    """
+
+    def read_bytes(self) -> bytes:
+        """The bytes of an image file, as they are stored.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+
+
+@runtime_checkable
 class Encoder(Protocol):
     """Any callable from a batch (a list of n images) to an array (n, d).
 
@@ -170,7 +185,7 @@ class ImageSet:
     """One side of a data set as it lies on disk; nothing is decoded yet.
 
     Attributes:
-        elements: a path for each image (in `evaluate`, whatever the caller's encoder takes).
+        elements: a path or another `Stored` image for each (in `evaluate`, whatever the caller's encoder takes).
         ids: unique names, the path below DATA with "/".
         labels: one label a sample, or a tuple of several.
         same: what makes two elements *the same image* (default: the id); datasets set the resolved file.

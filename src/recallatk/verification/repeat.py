@@ -14,7 +14,7 @@ from recallatk.datasets import load_dataset, load_qrels, load_two_folders, sampl
 from recallatk.encoders import ENCODERS, load_encoder
 from recallatk.encoding import BATCH, Progress
 from recallatk.evaluation.signing import hash_qrels
-from recallatk.images import DecodePolicy, content_of
+from recallatk.images import DecodePolicy, content_of, stored_bytes
 from recallatk.report import Provenance, Report
 from recallatk.run import (
     EncodedDataset,
@@ -305,9 +305,9 @@ def _contents(side: ImageSet) -> tuple[str, ...]:
     return tuple(map(_content, side.elements, side.boxes or [None] * len(side)))
 
 
-def _content(path: Any, box: Box | None) -> str:
+def _content(element: Any, box: Box | None) -> str:
     try:
-        return content_of(Path(path).read_bytes(), box)
+        return content_of(stored_bytes(element), box)
     except OSError:
         return "cannot be read"
 

@@ -10,10 +10,17 @@ from recallatk.datasets.benchmarks import (
     inat2018,
     inshop,
     market1501,
+    msls,
     msmt17,
+    mteb,
+    oml,
+    pitts30k,
     roxford5k,
     rparis6k,
     sop,
+    tokyo247,
+    vpr,
+    wildlife,
 )
 from recallatk.datasets.benchmarks.counting import check_counts, count_sides, deviations
 from recallatk.datasets.benchmarks.description import Benchmark, Counts, Part, PublishedRow
@@ -44,5 +51,13 @@ BENCHMARKS: dict[str, Benchmark] = {
     "roxford5k": roxford5k.BENCHMARK,
     "rparis6k": rparis6k.BENCHMARK,
     "gldv2": gldv2.BENCHMARK,
+    "vpr": vpr.BENCHMARK,
+    "pitts30k": pitts30k.BENCHMARK,
+    "pitts250k": pitts30k.PITTS250K,
+    "msls": msls.BENCHMARK,
+    "tokyo247": tokyo247.BENCHMARK,
+    "wildlife": wildlife.BENCHMARK,
+    "oml": oml.BENCHMARK,
+    "mteb": mteb.BENCHMARK,
 }
 """Name -> benchmark; each is a row of LAYOUTS too."""

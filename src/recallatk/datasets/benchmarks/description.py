@@ -63,7 +63,7 @@ class Benchmark:
     Attributes:
         title: its name in papers.
         summary: one line for the list of layouts.
-        load: called with DATA, and by name with `part` (a key of `parts`) and `on_error`; opens no image.
+        load: called with DATA, and by name with `part` (a key of `parts`), `on_error` and every option; opens no image.
         files: what it needs below DATA (or below the folder of that name in DATA) -> what that is.
         marks: files or folders below DATA (* and ? stand for what differs in a name) which together tell that DATA is
             a copy; empty where nothing is telling.
@@ -71,6 +71,7 @@ class Benchmark:
         traps: what goes wrong with it, a sentence or two each.
         archives: md5 of an official archive -> its name.
         reads: what DATA is.
+        options: the options of `load_dataset` that it takes beside `part` and `counts`, with their defaults.
     """
 
     title: str
@@ -82,6 +83,7 @@ class Benchmark:
     traps: tuple[str, ...] = ()
     archives: Mapping[str, str] = dataclasses.field(default_factory=dict)
     reads: Literal["folder", "file"] = "folder"
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def default_part(self) -> str:

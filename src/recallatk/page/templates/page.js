@@ -220,10 +220,8 @@ const TABLES = {
 
 const pictures = data.pictures || {};
 const folder = document.querySelector('meta[name="recallatk-pictures"]').content;
-const labelOf = (item) => {
-  const codes = data.items.label[item];
-  return Array.isArray(codes) ? codes.map((code) => data.labels[code]).join(", ") : data.labels[codes];
-};
+const labelsOf = (item) => [data.items.label[item]].flat().map((code) => data.labels[code]);
+const labelOf = (item) => labelsOf(item).join(", ");
 const address = (item) => (folder ? `${folder}/${pictures[item]}` : pictures[item]);
 
 function badge(kind) {
@@ -254,7 +252,6 @@ function Explorer(place) {
   const ids = data.queries.item.map((item) => data.items.id[item]);
   const idText = ids.map(folded);
   const labelText = data.queries.item.map((item) => folded(labelOf(item) || ""));
-  let pair = [systems[0], systems[systems.length - 1]];
   const value = (system, k, row) => system.value[k][row];
   const miss = (system, k, row) => value(system, k, row) !== null && value(system, k, row) < 1;
   const hit = (system, k, row) => value(system, k, row) === 1;
@@ -321,8 +318,10 @@ function Explorer(place) {
   );
   const seed = make("input", { type: "number", min: "0", step: "1", value: data.seed, oninput: () => refresh() });
   const seedBox = make("label", { hidden: true }, "Seed", seed);
-  const label = make("input", { type: "search", oninput: () => refresh() });
-  const id = make("input", { type: "search", oninput: () => refresh() });
+  // What a button led to: this very label or id, not all that contain it (and fields drop the ends of lines).
+  let led = null;
+  const search = () => make("input", { type: "search", oninput: () => refresh((led = null)) });
+  const [label, id] = [search(), search()];
   const only = make("input", { type: "checkbox", onchange: () => refresh() });
   const list = make("div");
   const pages = pager(10, (rows) => list.replaceChildren(...rows.map(card)));
@@ -338,7 +337,9 @@ function Explorer(place) {
     return make("button", { type: "button", value: key, onclick: choose }, make("strong", {}, whole(found)), make("bdi", {}, words));
   });
   if (outcomes.length) place.append(make("div", { class: "outcomes", role: "group", "aria-label": `Who is right at ${smallest}` }, ...outcomes));
+  const left = data.total - n;
   place.append(
+    left ? make("p", { class: "notice" }, `${whole(left)} of ${whole(data.total)} queries do not fit in this page (--max-size). What is counted and listed here are the other ${whole(n)}; the numbers and tables above and below are of all.`) : "",
     make(
       "div",
       { class: "controls", role: "search", "aria-label": "Queries" },
@@ -357,15 +358,16 @@ function Explorer(place) {
   function refresh() {
     const test = filters.find(([key]) => key === show.value)[2];
     for (const one of outcomes) one.setAttribute("aria-pressed", String(one.value === show.value));
-    const [wantedLabel, wantedId] = [folded(label.value), folded(id.value)];
+    const [wantedLabel, wantedId] = led ? ["", ""] : [folded(label.value), folded(id.value)];
     seedBox.hidden = order.value !== "random";
     const found = [];
     for (let row = 0; row < n; row++) {
-      if (test(row) && (!only.checked || chosen.has(row)) && (!wantedLabel || labelText[row].includes(wantedLabel)) && (!wantedId || idText[row].includes(wantedId))) found.push(row);
+      if (test(row) && (!only.checked || chosen.has(row)) && (!led || led.is(row)) && (!wantedLabel || labelText[row].includes(wantedLabel)) && (!wantedId || idText[row].includes(wantedId))) found.push(row);
     }
     const keys = sortKeys();
     found.sort((a, b) => keys[b] - keys[a] || (ids[a] < ids[b] ? -1 : 1));
-    pages.fill(found, ["query", "queries"]);
+    const of = led ? ` ${led.words}` : "";
+    pages.fill(found, [`query${of}`, `queries${of}`]);
   }
 
   function sortKeys() {
@@ -378,8 +380,8 @@ function Explorer(place) {
       return (z ^ (z >>> 16)) >>> 0;
     };
     for (let row = 0; row < n; row++) {
-      if (order.value === "hardest") keys[row] = Math.max(...pair.map((system) => (value(system, smallest, row) === null ? -1 : Math.min(rank(system, row), 1e15))));
-      else if (order.value === "confident") keys[row] = Math.max(...pair.map((system) => margin(system, row) ?? -9));
+      if (order.value === "hardest") keys[row] = Math.max(...systems.map((system) => (value(system, smallest, row) === null ? -1 : Math.min(rank(system, row), 1e15))));
+      else if (order.value === "confident") keys[row] = Math.max(...systems.map((system) => margin(system, row) ?? -Infinity));
       else if (order.value === "random") keys[row] = random(row);
     }
     return keys;
@@ -463,6 +465,7 @@ function Explorer(place) {
   function reset() {
     show.value = "all";
     label.value = id.value = "";
+    led = null;
     only.checked = false;
   }
   function reveal() {
@@ -496,11 +499,13 @@ function Explorer(place) {
   this.showLabel = (text) => {
     reset();
     label.value = text;
+    led = { words: "of exactly this label", is: (row) => labelsOf(data.queries.item[row]).includes(text) };
     reveal();
   };
   this.showId = (text) => {
     reset();
     id.value = text;
+    led = { words: "of exactly this id", is: (row) => ids[row] === text };
     reveal();
   };
   refresh();
