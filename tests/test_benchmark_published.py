@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from command_line import recallatk
+from lookalikes import write_lines, write_picture
 from recallatk import EmbeddingSet, EvalProtocol, evaluate_embeddings
 from recallatk.comparison.published import compare_with_published, protocol_differences, published_lines
 from recallatk.datasets import BENCHMARKS
@@ -157,3 +158,15 @@ def test_a_probability_too_small_to_be_told_is_not_nothing():
         compare_with_published(report_of(0, 3000), [PublishedRow("one", {"recall@1": "90%"}, "here")])
     )
     assert "more than noise (p < 1e-300)" in lines[1]
+
+
+def test_cutoffs_that_were_not_published_are_said(tmp_path: Path):
+    folder = tmp_path / "images" / "101.White_Pelican"
+    write_lines(tmp_path / "images.txt", [f"{n} 101.White_Pelican/{n}.jpg" for n in (1, 2)])
+    write_lines(tmp_path / "image_class_labels.txt", ["1 101", "2 101"])
+    for n in (1, 2):
+        write_picture(folder / f"{n}.jpg", 50 * n)
+    argv = ["--layout", "cub200", "--counts", "any", "--encoder", "pixels", "-k", "3", "--published", "--quiet"]
+    result = recallatk("eval", str(tmp_path), *argv)
+    assert result.code == 0
+    assert "nothing to compare: they are of recall@1, recall@2, recall@4, recall@8" in result.out

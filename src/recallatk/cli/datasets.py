@@ -108,6 +108,13 @@ def published_of(reading: Reading) -> Callable[[Any], list[str]]:
         systems = compare_with_published(report, part.published, other_counts=others)
         different = protocol_differences(report, part.eval_protocol)
         warning = [f"ours is not under the published protocol: {'; '.join(different)}"] if different else []
+        if not systems:
+            printed = ", ".join(dict.fromkeys(metric for row in part.published for metric in row.values))
+            return [
+                "[published]",
+                *warning,
+                f"nothing to compare: they are of {printed}, and the run has none of it",
+            ]
         return ["[published]", *warning, *published_lines(systems)]
 
     return lines
