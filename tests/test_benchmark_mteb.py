@@ -215,7 +215,7 @@ def test_a_saved_run_finds_its_judged_pairs_with_its_data(copy, tmp_path):
     assert recallatk("report", run, "-o", page).code == 0
     assert "No neighbours" not in page.read_text("utf-8")
     assert recallatk("report", run, "-o", tmp_path / "a.qrels").code == 0
-    assert (tmp_path / "a.qrels").read_text("utf-8").split() == "q1 0 c1 1 q2 0 c3 1".split()
+    assert (tmp_path / "a.qrels").read_text("utf-8").split() == ["q1", "0", "c1", "1", "q2", "0", "c3", "1"]
     assert recallatk("verify", run).code == 0
     moved = copy.rename(tmp_path / "elsewhere")
     done = recallatk("verify", run)

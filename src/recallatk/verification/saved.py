@@ -59,6 +59,7 @@ def _read_before(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_dataset(report: Report, read: Mapping[str, Any], data: Path | None) -> Dataset:
+    """The images of a run, read as its record says: from where they lay, or from `data`."""
     options: dict[str, Any] = {name: value for name, value in read.items() if name not in ("limit", "seed")}
     options["on_error"] = "skip"  # what cannot be read any more is named, and does not stop the others
     folders = [options.pop(name, None) for name in ("queries_folder", "gallery_folder")]
@@ -103,6 +104,7 @@ def kept_files(folder: Path) -> tuple[Path, ...]:
 
 
 def load_kept(folder: Path) -> EncodedDataset:
+    """The embeddings that the run keeps."""
     return load_encoded(*kept_files(folder), on_error="skip", labels_required=False)
 
 
