@@ -77,6 +77,7 @@ __all__ = [
     "evaluate_scores",
     "evaluate_views",
     "inspect_dataset",
+    "join_dataset",
     "load_dataset",
     "load_embeddings",
     "load_encoded",
