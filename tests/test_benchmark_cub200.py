@@ -90,3 +90,35 @@ def test_recall_by_hand(copy: Path) -> None:
     assert (report.num_evaluated, report.num_excluded, report.num_queries) == (5, 1, 6)
     assert report["recall@1"] == 4 / 5  # the first White Pelican finds the Wood Pewee at 5 degrees
     assert report["recall@2"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "wrong", "said"),
+    [
+        ("image_class_labels.txt", "3 101", "3 abc", r"class abc of image id 3 is no number from 1 to 200"),
+        ("image_class_labels.txt", "1 1", "1 0", r"class 0 of image id 1 is no number from 1 to 200"),
+        ("train_test_split.txt", "2 0", "2 2", r"is_training 2 of image id 2 is no number from 0 to 1"),
+    ],
+)
+def test_a_number_that_cannot_be_is_no_class_and_no_side(
+    copy: Path, file: str, line: str, wrong: str, said: str
+) -> None:
+    lines = (copy / file).read_text().splitlines()
+    write_lines(copy / file, (wrong if one == line else one for one in lines))
+    with pytest.raises(RecallatkError, match=said):
+        load_dataset(copy, layout="cub200", part="official-test", counts="any")
+
+
+def test_an_empty_official_split_is_not_the_other_part(copy: Path) -> None:
+    (copy / "train_test_split.txt").write_text("")
+    with pytest.raises(RecallatkError, match=r"train_test_split.txt: nothing about image id 1"):
+        load_dataset(copy, layout="cub200", part="official-test", counts="any")
+
+
+def test_the_older_set_of_2010_is_called_so(tmp_path: Path) -> None:
+    name = "001.Black_footed_Albatross/Black_footed_Albatross_0001_2950163169.jpg"
+    write_lines(tmp_path / "CUB_200" / "lists" / "files.txt", [name])
+    write_picture(tmp_path / "CUB_200" / "images" / name, 9)
+    for data in (tmp_path, tmp_path / "CUB_200"):
+        with pytest.raises(RecallatkError, match=r"this is the older CUB-200 of 2010"):
+            load_dataset(data, layout="cub200")

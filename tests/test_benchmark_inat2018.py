@@ -120,3 +120,10 @@ def test_from_the_command_line(copy: Path) -> None:
     assert "num queries: 5\nnum gallery: 5\n" in result.out
     assert "recall@32: 1.000000\n" in result.out
     assert "excluded (no positive): 1\n" in result.out
+
+
+def test_images_that_were_unpacked_into_a_folder_of_their_name(copy: Path) -> None:
+    (copy / "train_val2018").rename(copy / "inner")
+    (copy / "train_val2018").mkdir()
+    (copy / "inner").rename(copy / "train_val2018" / "train_val2018")
+    assert load(copy).query.ids == tuple(TEST)

@@ -159,3 +159,18 @@ def test_from_the_command_line(copy: Path) -> None:
     assert "num queries: 3\nnum gallery: 3\n" in result.out
     assert "recall@40: 1.000000\n" in result.out
     assert "excluded (no positive): 1\n" in result.out
+
+
+@pytest.mark.parametrize("place", ["Img/img", "img"])
+def test_images_that_were_unpacked_into_a_folder_of_their_name(copy: Path, place: str) -> None:
+    expected = load(copy).query.ids
+    (copy / "Img" / "img").rename(copy / "inner")
+    (copy / place).mkdir()
+    (copy / "inner").rename(copy / place / "img")
+    assert load(copy).query.ids == expected
+
+
+def test_an_empty_folder_beside_the_images_is_passed_over(copy: Path) -> None:
+    expected = load(copy).query.ids
+    (copy / "img").mkdir()
+    assert load(copy).query.ids == expected

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from command_line import recallatk
+from lookalikes import write_lines, write_picture
 from recallatk import EmbeddingSet, EvalProtocol, evaluate_embeddings
-from recallatk.comparison.published import compare_with_published, published_lines
+from recallatk.comparison.published import compare_with_published, protocol_differences, published_lines
 from recallatk.datasets import BENCHMARKS
 from recallatk.datasets.benchmarks import PublishedRow
 from recallatk.metrics import parse_metric
@@ -122,3 +124,49 @@ def test_an_archive_is_told_by_its_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(BENCHMARKS["cub200"].archives, "a98dca8003e0a6d6cfce342fd80e594a", "CUB_200_2011.tgz")
     result = recallatk("datasets", "identify", str(archive))
     assert "renamed.tgz is CUB_200_2011.tgz, byte for byte" in result.out
+
+
+def test_archives_in_a_folder_are_told_and_what_is_none_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "unpacked.zip").mkdir()
+    (tmp_path / "BIRDS.TGZ").write_bytes(b"not the birds")
+    monkeypatch.setitem(BENCHMARKS["cub200"].archives, "a98dca8003e0a6d6cfce342fd80e594a", "CUB_200_2011.tgz")
+    result = recallatk("datasets", "identify", str(tmp_path))
+    assert "BIRDS.TGZ is CUB_200_2011.tgz, byte for byte" in result.out
+
+
+def test_a_copy_that_cannot_be_read_is_said_with_the_reason(tmp_path: Path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images.txt").write_text("1 101.White_Pelican/a.jpg\n")
+    (tmp_path / "image_class_labels.txt").write_text("1 pelican\n")
+    result = recallatk("datasets", "identify", str(tmp_path))
+    assert (result.code, result.err) == (0, "")
+    assert "class pelican of image id 1" in result.out
+
+
+def test_another_protocol_than_the_published_one_is_said():
+    part = BENCHMARKS["cub200"].parts["dml"]
+    assert protocol_differences(report_of(7, 10), part.eval_protocol) == []  # other cutoffs are no other protocol
+    ours = dataclasses.replace(part.eval_protocol, exclude_self="none", junk_labels=("0", "-1"))
+    assert protocol_differences(dataclasses.replace(report_of(7, 10), protocol=ours), part.eval_protocol) == [
+        "exclude_self=none where theirs is id",
+        "junk_labels=-1,0 where theirs is none",
+    ]
+
+
+def test_a_probability_too_small_to_be_told_is_not_nothing():
+    lines = published_lines(
+        compare_with_published(report_of(0, 3000), [PublishedRow("one", {"recall@1": "90%"}, "here")])
+    )
+    assert "more than noise (p < 1e-300)" in lines[1]
+
+
+def test_cutoffs_that_were_not_published_are_said(tmp_path: Path):
+    folder = tmp_path / "images" / "101.White_Pelican"
+    write_lines(tmp_path / "images.txt", [f"{n} 101.White_Pelican/{n}.jpg" for n in (1, 2)])
+    write_lines(tmp_path / "image_class_labels.txt", ["1 101", "2 101"])
+    for n in (1, 2):
+        write_picture(folder / f"{n}.jpg", 50 * n)
+    argv = ["--layout", "cub200", "--counts", "any", "--encoder", "pixels", "-k", "3", "--published", "--quiet"]
+    result = recallatk("eval", str(tmp_path), *argv)
+    assert result.code == 0
+    assert "nothing to compare: they are of recall@1, recall@2, recall@4, recall@8" in result.out

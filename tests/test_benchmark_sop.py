@@ -70,7 +70,7 @@ def test_all_products_are_another_part(copy: Path) -> None:
     assert dataset.query.labels[:2] == ("1", "1")
     (copy / "Ebay_train.txt").unlink()
     assert len(load(copy).query) == 6
-    with pytest.raises(RecallatkError, match=r"no Ebay_train.txt in this folder"):
+    with pytest.raises(RecallatkError, match=r"no Ebay_train.txt or Info_Files.Ebay_train.txt in this folder"):
         load(copy, "all")
 
 
@@ -137,3 +137,15 @@ def test_from_the_command_line(copy: Path) -> None:
     assert "num queries: 6\nnum gallery: 6\n" in result.out
     assert "recall@1000: 1.000000\n" in result.out
     assert "excluded (no positive): 1\n" in result.out
+
+
+def test_lists_and_images_in_folders_of_their_own(copy: Path) -> None:
+    expected = load(copy)
+    for folder, pattern in (("images", "*_final"), ("Info_Files", "Ebay_*.txt")):
+        moved = list(copy.glob(pattern))
+        (copy / folder).mkdir()
+        for one in moved:
+            one.rename(copy / folder / one.name)
+    dataset = load(copy)
+    assert (dataset.query.ids, dataset.query.labels) == (expected.query.ids, expected.query.labels)
+    assert len(load(copy, part="all").query) == len(TRAIN + TEST)

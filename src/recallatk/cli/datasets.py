@@ -105,13 +105,22 @@ def published_of(reading: Reading) -> Callable[[str, Any], list[str]]:
         raise ChoiceError("--published compares the whole benchmark; leave --limit out")
 
     def lines(name: str, report: Any) -> list[str]:
-        from recallatk.comparison.published import compare_with_published, published_lines
+        from recallatk.comparison.published import compare_with_published, protocol_differences, published_lines
 
         # A run of one view is called by it, behind its encoder where there are several.
         own = parts.get(name.rpartition(" ")[2], part)
         known = {what: n for n, what in own.other_counts.items()}
         others = {"the official count": own.counts["queries"], **known} if "queries" in own.counts else known
         systems = compare_with_published(report, own.published, other_counts=others)
-        return ["[published]", *published_lines(systems)]
+        different = protocol_differences(report, own.eval_protocol)
+        warning = [f"ours is not under the published protocol: {'; '.join(different)}"] if different else []
+        if not systems:
+            printed = ", ".join(dict.fromkeys(metric for row in own.published for metric in row.values))
+            return [
+                "[published]",
+                *warning,
+                f"nothing to compare: they are of {printed}, and the run has none of it",
+            ]
+        return ["[published]", *warning, *published_lines(systems)]
 
     return lines

@@ -9,7 +9,7 @@ from typing import Protocol
 from recallatk.markup import make_table
 from recallatk.report import Report
 from recallatk.statistics.published import ALPHA, PublishedCheck, check_published, parse_published
-from recallatk.types import ChoiceError
+from recallatk.types import ChoiceError, EvalProtocol
 from recallatk.wording import counted, one_line
 
 
@@ -103,6 +103,30 @@ def compare_with_published(
     return tuple(systems)
 
 
+SMALLEST_P = 1e-300
+"""Below it a probability is no longer told from nothing."""
+
+
+def protocol_differences(report: Report, protocol: EvalProtocol) -> list[str]:
+    """What was evaluated otherwise than the published rows are, a text each; cutoffs change no number.
+
+    Args:
+        report: the report.
+        protocol: that of the rows, such as `BENCHMARKS["cub200"].parts["dml"].eval_protocol`.
+    """
+    return [
+        f"{field.name}={_plain(ours)} where theirs is {_plain(theirs)}"
+        for field in dataclasses.fields(EvalProtocol)
+        if (ours := getattr(report.protocol, field.name)) != (theirs := getattr(protocol, field.name))
+        and field.name != "ks"
+    ]
+
+
+def _plain(value: object) -> str:
+    text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return text or "none"
+
+
 HEADS = ("system", "metric", "published", "prints so", "ours", "hits that print so", "verdict")
 
 
@@ -168,4 +192,5 @@ def _verdict(check: PublishedCheck) -> str:
     if check.p_value is None or check.p_nearest is None:
         return away
     # What the rounding hides is no difference, so the nearer of the values that print so counts.
-    return f"{away}, {'within noise' if check.p_nearest >= ALPHA else 'more than noise'} (p = {check.p_nearest:.3g})"
+    p = f"p = {check.p_nearest:.3g}" if check.p_nearest >= SMALLEST_P else f"p < {SMALLEST_P:g}"
+    return f"{away}, {'within noise' if check.p_nearest >= ALPHA else 'more than noise'} ({p})"

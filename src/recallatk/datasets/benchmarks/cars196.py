@@ -159,6 +159,12 @@ BENCHMARK = Benchmark(
         "car_data/car_data/train/ and test/, anno_train.csv, anno_test.csv and names.csv": "or that of Kaggle: a "
         "folder for every class; file name, box and class of each image; the names of the classes",
     },
+    archives={
+        "d5c8f0aa497503f355e17dc7886c3f14": "car_ims.tgz",
+        "065e5b463ae28d29e77c1b4b166cfe61": "cars_train.tgz",
+        "4ce7ebf6a94d07f1952d94dd34c4d501": "cars_test.tgz",
+        "c3b158d763b6e2245038c8ad08e45376": "car_devkit.tgz",
+    },
     marks=(("cars_annos.mat", "cars_test", "anno_test.csv"), ("car_ims", "cars_train", "names.csv")),
     parts={
         "dml": Part(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +91,12 @@ def find_root(data: Path, folder: str, *needed: Needed) -> Path:
     )
 
 
+def folder_of_pictures(root: Path, paths: Iterable[str], *places: str) -> Path:
+    """The first of these folders below the root in which a listed file lies; the first of all where none does."""
+    found = (root / place for path in paths for place in places if os.path.isfile(root / place / path))  # noqa: PTH113 - may be too long
+    return next(found, root / places[0])
+
+
 def _names(needed: Needed) -> tuple[str, ...]:
     return (needed,) if isinstance(needed, str) else needed
 
@@ -167,9 +173,10 @@ def image_set(
     files = _Files(root)
     missing = [item for item in items if not files.has(item.path)]
     if missing and (on_error == "error" or len(missing) == len(items)):
+        are = "is" if len(missing) == 1 else "are"
         raise RecallatkError(
             f"{root / missing[0].path}: no such file{and_more(len(missing), 'file')}: of the {len(items):,} that the "
-            f"lists name ({side}), {len(missing):,} are missing; complete the copy"
+            f"lists name ({side}), {len(missing):,} {are} missing; complete the copy"
             + ("" if len(missing) == len(items) else ", or evaluate what is there with --on-error skip")
         )
     absent = {item.path for item in missing}

@@ -45,22 +45,25 @@ def identify(data: Path, benchmarks: Mapping[str, Benchmark]) -> list[Identified
     """What a folder or an archive is, by content.
 
     Archives in DATA are told by their md5 whatever they are called; a folder is read as every benchmark and held
-    against the official counts.
+    against the official counts. What has the files of a benchmark and cannot be read is said, with the reason.
 
     Raises:
-        RecallatkError: there is no such file or folder.
+        RecallatkError: there is no such file or folder, or an archive cannot be read.
     """
     if not data.exists():
         raise RecallatkError(f"{data}: no such file or folder; name a folder or an archive")
-    archives = [data] if data.is_file() else sorted(file for file in data.iterdir() if file.suffix in ARCHIVES)
+    archives = [data] if data.is_file() else _archives(data)
     found = [one for archive in archives for one in _identify_archive(archive, benchmarks)]
+    alike = looks_like(data, benchmarks)
     for name, benchmark in benchmarks.items():
         if (data.is_file() and benchmark.reads == "folder") or (data.is_dir() and benchmark.reads == "file"):
             continue
         for part_name, part in benchmark.whole_parts.items():
             try:
                 dataset = benchmark.load(data, part=part_name, on_error="skip")
-            except RecallatkError:  # it is something else
+            except RecallatkError as error:
+                if name in alike:  # else it is something else
+                    found.append(Identified(name, part_name, f"cannot be read: {error}", official=False))
                 continue
             different = deviations(part, dataset.query, dataset.gallery)
             fits = f"every official count: {part.summary}" if part.counts else part.summary
@@ -68,10 +71,17 @@ def identify(data: Path, benchmarks: Mapping[str, Benchmark]) -> list[Identified
     return found
 
 
+def _archives(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() in ARCHIVES and file.is_file())
+
+
 def _identify_archive(archive: Path, benchmarks: Mapping[str, Benchmark]) -> list[Identified]:
     known = {md5: (name, file) for name, benchmark in benchmarks.items() for md5, file in benchmark.archives.items()}
-    with archive.open("rb") as stream:
-        md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    try:
+        with archive.open("rb") as stream:
+            md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    except OSError as error:
+        raise RecallatkError(f"{archive}: cannot be read ({error.strerror or error})") from error
     if md5 not in known:
         return []
     name, file = known[md5]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path, PurePosixPath
 
 from recallatk.datasets.benchmarks.description import Benchmark, Part, PublishedRow
-from recallatk.datasets.benchmarks.files import Item, find_root, first_there, image_set, read_lines
+from recallatk.datasets.benchmarks.files import Item, find_root, first_there, folder_of_pictures, image_set, read_lines
 from recallatk.types import Dataset, OnError, RecallatkError
 from recallatk.wording import counted
 
@@ -38,8 +38,9 @@ def load(data: Path, *, part: str, on_error: OnError) -> Dataset:
         f"{category!r}): the label is super-category/category"
         for category in repeated[:1]
     ]
-    images, skipped = image_set(root, items, on_error=on_error)
-    return Dataset(query=images, gallery=None, root=root, skipped=skipped, notes=tuple(notes))
+    base = folder_of_pictures(root, (item.path for item in items), "", PICTURES)  # some tools unpack it twice
+    images, skipped = image_set(base, items, on_error=on_error)
+    return Dataset(query=images, gallery=None, root=base, skipped=skipped, notes=tuple(notes))
 
 
 def _path(where: str, line: str) -> PurePosixPath:

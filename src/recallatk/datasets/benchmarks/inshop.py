@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from recallatk.datasets.benchmarks.description import Benchmark, Part, PublishedRow
-from recallatk.datasets.benchmarks.files import Item, find_root, first_there, image_set, read_lines
+from recallatk.datasets.benchmarks.files import Item, find_root, first_there, folder_of_pictures, image_set, read_lines
 from recallatk.types import Dataset, OnError, RecallatkError
 from recallatk.wording import counted
 
@@ -22,7 +22,10 @@ def load(data: Path, *, part: str, on_error: OnError) -> Dataset:
     file = first_there(root, *LISTS) or root / LISTS[0]
     rows, announced = _read_partition(file)
     sides = {status: [Item(name, item) for name, item, its in rows if its == status] for status in STATUSES}
-    base = root if (root / "img").exists() else root / "Img"  # the list names img/...
+    places = [place for place in ("", "Img", "img", "Img/img") if (root / place / "img").exists()]
+    base = folder_of_pictures(
+        root, (name for name, _, its in rows if its != "train"), *places
+    )  # the list names img/...
     query, no_query = image_set(base, sides["query"], on_error=on_error, side="query")
     gallery, no_gallery = image_set(base, sides["gallery"], on_error=on_error, side="gallery")
     training = len(sides["train"])

@@ -6,20 +6,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from recallatk.datasets.benchmarks.description import Benchmark, Part, PublishedRow
-from recallatk.datasets.benchmarks.files import Item, find_root, image_set, read_fields
+from recallatk.datasets.benchmarks.files import (
+    Item,
+    find_root,
+    first_there,
+    folder_of_pictures,
+    image_set,
+    read_fields,
+)
 from recallatk.types import Dataset, OnError, RecallatkError
 
 FOLDER = "Stanford_Online_Products"
 HEADER = ("image_id", "class_id", "super_class_id", "path")
-LISTS = {"test": ("Ebay_test.txt",), "all": ("Ebay_train.txt", "Ebay_test.txt")}
+TRAIN, TEST = (("Ebay_train.txt", "Info_Files/Ebay_train.txt"), ("Ebay_test.txt", "Info_Files/Ebay_test.txt"))
+LISTS = {"test": (TEST,), "all": (TRAIN, TEST)}
 
 
 def load(data: Path, *, part: str, on_error: OnError) -> Dataset:
     """Read the lists of Stanford Online Products; the label is the class id, which is the product."""
     root = find_root(data, FOLDER, *LISTS[part])
-    items = [item for name in LISTS[part] for item in _listed(root / name)]
-    images, skipped = image_set(root, items, on_error=on_error)
-    return Dataset(query=images, gallery=None, root=root, skipped=skipped)
+    items = [item for names in LISTS[part] for item in _listed(first_there(root, *names) or root / names[0])]
+    base = folder_of_pictures(root, (item.path for item in items), "", "images", FOLDER)
+    images, skipped = image_set(base, items, on_error=on_error)
+    return Dataset(query=images, gallery=None, root=base, skipped=skipped)
 
 
 def _listed(file: Path) -> Iterator[Item]:
@@ -29,7 +38,7 @@ def _listed(file: Path) -> Iterator[Item]:
         _, product, _, path = fields
         if not product.isdecimal():
             raise RecallatkError(f"{where}: class_id {product!r} is not a number; take the official file")
-        yield Item(path, product)
+        yield Item(path, str(int(product)))
 
 
 BENCHMARK = Benchmark(
@@ -37,11 +46,12 @@ BENCHMARK = Benchmark(
     summary="Stanford Online Products: photos of offers, the test products, leave-one-out",
     load=load,
     files={
-        "Ebay_test.txt": "a header, then image id, class id, super class id and path",
+        "Ebay_test.txt": "a header, then image id, class id, super class id and path; it may also lie in Info_Files/",
         "Ebay_train.txt": "only for all: likewise",
-        "bicycle_final/, ...": "a folder for every super class",
+        "bicycle_final/, ...": "a folder for every super class; they may also lie in images/",
     },
-    marks=("Ebay_test.txt", "Ebay_train.txt"),
+    marks=(TEST, TRAIN),
+    archives={"7f73d41a2f44250d4779881525aea32e": "Stanford_Online_Products.zip"},
     parts={
         "test": Part(
             summary="the products of Ebay_test.txt",
