@@ -22,10 +22,12 @@ from recallatk.run import (
     embedding_files,
     encode_dataset,
     evaluate_encoded,
+    join_dataset,
     load_encoded,
     score_files,
 )
 from recallatk.types import Box, ChoiceError, Dataset, Encoder, ImageSet, Qrels, RecallatkError, Samples, SampleSet
+from recallatk.verification.recorded import FILES, recorded
 from recallatk.wording import counted
 
 KEPT = "embeddings.npy"
@@ -69,13 +71,15 @@ def repeat_run(
     Raises:
         RecallatkError: what it takes is not there, and the run keeps no embeddings; or the record does not say.
     """
-    given, read = _recorded(report, folder)
+    given, read = recorded(report, folder)
     if data is not None or "data" in read or "queries_folder" in read:
         return _from_images(report, folder, read, data, encoder, device, workers, on_progress)
     if "query" in read:
-        paths = {name: _found(read[name], report) for name in _FILES if name in read}
-        options = {name: value for name, value in read.items() if name not in _FILES}
+        paths = {name: _found(read[name], report) for name in FILES if name in read}
+        options = {name: value for name, value in read.items() if name not in FILES}
         encoded = load_encoded(**{"on_error": "skip", **options, **paths})
+        if "rows" in given:  # what the rows are stands in a data set, not in the files
+            encoded = join_dataset(encoded, _dataset(report, given["rows"], None), on_error="skip")
         again = _evaluated(report, encoded, "the embeddings read again")
         return dataclasses.replace(again, provenance=encoded.provenance)
     if "run" in given or "scores" in given:
@@ -91,48 +95,6 @@ def repeat_run(
     return dataclasses.replace(
         _evaluated(report, _kept(folder), "the embeddings that it keeps ranked again"), unchecked=unchecked
     )
-
-
-_FILES = ("query", "gallery", "query_labels", "gallery_labels")
-
-
-# Argument -> what it is in a record; every other one is a text, a number, true or false.
-_KINDS: dict[str, type] = {
-    **dict.fromkeys(("data", "queries_folder", "gallery_folder", "root", "qrels", "run", "scores", *_FILES), str),
-    **dict.fromkeys(("spec", "device", "dtype", "layout", "label_from", "label_separator"), str),
-    **dict.fromkeys(("part", "counts", "fold"), str),
-    **dict.fromkeys(("batch", "limit", "seed"), int),
-    "decode": bool,
-}
-
-
-def _recorded(report: Report, folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Where the record says the data lie, and how they were read.
-
-    Raises:
-        RecallatkError: it holds what no version writes.
-    """
-    given: Any = report.provenance.data
-    parts: list[Any] = [given]
-    if isinstance(given, Mapping):
-        parts += [given.get("read", {}), given.get("encode", {})]
-    odd = ["data is no mapping"] if not all(isinstance(part, Mapping) for part in parts) else []
-    for part in () if odd else parts:
-        odd += [
-            f"{name}={part[name]!r}" for name, kind in _KINDS.items() if name in part and type(part[name]) is not kind
-        ]
-    if not odd and ("limit" in parts[1]) != ("seed" in parts[1]):
-        odd = ["limit and seed belong together"]
-    if odd:
-        raise RecallatkError(f"{folder}: the record is damaged (provenance: {odd[0]}); repeat the run")
-    return given, given.get("read") or _read_before(given)
-
-
-def _read_before(given: Mapping[str, Any]) -> dict[str, Any]:
-    """How the data of a run was read that was made before its record said so: by default."""
-    if "files" in given:
-        return dict(zip(("query", "gallery"), given["files"], strict=False))
-    return {"data": given["root"]} if "root" in given else {}
 
 
 _NOT_SAID = (
@@ -344,7 +306,7 @@ def dataset_of(report: Report, folder: Path, data: Path | None = None) -> Datase
     Raises:
         RecallatkError: the run was not made from images, or they are not there.
     """
-    _, read = _recorded(report, folder)
+    _, read = recorded(report, folder)
     if data is None and "data" not in read and "queries_folder" not in read:
         raise RecallatkError("the run does not say where its images lie; name their folder (--data DIR)")
     try:
@@ -364,13 +326,15 @@ def embeddings_of(report: Report, folder: Path, *, qrels: Qrels | None = None) -
     Raises:
         RecallatkError: they cannot be read, or are no longer those that were evaluated.
     """
-    given, read = _recorded(report, folder)
+    given, read = recorded(report, folder)
     if _kept_files(folder):
         encoded = _kept(folder)
     elif "query" in read:
-        paths = {name: _found(read[name], report) for name in _FILES if name in read}
-        options = {name: value for name, value in read.items() if name not in _FILES}
+        paths = {name: _found(read[name], report) for name in FILES if name in read}
+        options = {name: value for name, value in read.items() if name not in FILES}
         encoded = load_encoded(**{"on_error": "skip", **options, **paths})
+        if "rows" in given:  # what the rows are stands in a data set, not in the files
+            encoded = join_dataset(encoded, _dataset(report, given["rows"], None), on_error="skip")
     else:
         return None
     if dict(getattr(report.samples, "digests", {})) not in ({}, digests_of(encoded, report.samples)):
