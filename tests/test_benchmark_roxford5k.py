@@ -276,3 +276,20 @@ def test_the_command_line(copy: Path) -> None:
     assert "rel:qrels/easy" in found.out
     assert "easy: 2 queries where the official count is 70" in found.out
     assert recallatk("eval", copy, *common, "--part", "pooled").code == 2
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_features_made_elsewhere_are_judged_by_the_copy(copy: Path, tmp_path: Path, ids: bool) -> None:
+    """Also those without ids, as feature files of this field are: in the order of the lists."""
+    common = ("--layout", "roxford5k", "--counts", "any", "--quiet")
+    assert recallatk("embed", copy, *common, "--encoder", "color-histogram", "-o", tmp_path / "f.npz").code == 0
+    sides = [tmp_path / f"f-{side}.npz" for side in ("query", "gallery")]
+    if not ids:
+        for file in sides:
+            with np.load(file) as stored:
+                np.save(file.with_suffix(".npy"), stored["embeddings"])
+        sides = [file.with_suffix(".npy") for file in sides]
+    found = recallatk("eval", copy, *common, "--query", sides[0], "--gallery", sides[1])
+    assert found.code == 0, found.err
+    expected = recallatk("eval", copy, *common, "--encoder", "color-histogram")
+    assert found.out.split("[interval]")[0] == expected.out.split("[interval]")[0]

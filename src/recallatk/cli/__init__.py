@@ -44,7 +44,16 @@ from recallatk.cli.flags import (
 from recallatk.cli.gate import gate as gate_command
 from recallatk.cli.gate import read_gate
 from recallatk.cli.history import history
-from recallatk.cli.inputs import encode_images, load_encoders, load_files, load_images, naming, read_qrels, with_qrels
+from recallatk.cli.inputs import (
+    encode_images,
+    join,
+    load_encoders,
+    load_files,
+    load_images,
+    naming,
+    read_qrels,
+    with_qrels,
+)
 from recallatk.cli.page import check_page_file, page_of_each
 from recallatk.cli.plan import plan
 from recallatk.cli.printing import DATA, INTERRUPTED, USAGE, fail, make_console, print_table, tell, tell_notes
@@ -112,7 +121,8 @@ def eval_(
     Short forms: -k for --ks (-k 1,5,10), -m for --metric, -o for --output.
 
     Args:
-        data: a folder with query/ and gallery/, a folder of class folders (leave-one-out), or a manifest.
+        data: a folder with query/ and gallery/, a folder of class folders (leave-one-out), a manifest, or a benchmark;
+            beside --query it says what the rows of the embeddings are.
         encoder: a name (see `recallatk encoders`) or module:attribute; several give one table.
         metric: metrics beside recall@k: set_recall@5, map, mrr (see `recallatk metrics`).
         protocol_file: a TOML file, or the record of an earlier run, whose protocol is used; flags given win.
@@ -130,13 +140,15 @@ def eval_(
     conditions = read_gate(gate, (*(f"recall@{k}" for k in protocol.ks), *names))
     labelled = protocol.relevance in LABELLED
     if embeddings.query is not None or embeddings.gallery is not None:
-        if data is not None or encoder:
-            raise ChoiceError("give DATA with --encoder, or --query with embeddings, not both")
+        if encoder:
+            raise ChoiceError("give DATA with --encoder, or embeddings with --query, not both")
         planned = plan_runs(("embeddings",), views)
         folders = check_output(output, planned.folders, report=report)
-        make_page = page_of_each(report, page, names=tuple(planned.runs), output=output)
-        files = load_files(embeddings, reading, labels_required=labelled, memory=engine["memory"])
-        jobs: Iterator[tuple[str, Any]] = iter([("embeddings", check_embeddings(files, reading))])
+        dataset = None if data is None else load_images(data, reading, labels_required=labelled)
+        make_page = page_of_each(report, page, names=tuple(planned.runs), output=output, dataset=dataset)
+        files = load_files(embeddings, reading, labels_required=labelled and data is None, memory=engine["memory"])
+        joined = check_embeddings(files, reading) if dataset is None else join(files, dataset, reading)
+        jobs: Iterator[tuple[str, Any]] = iter([("embeddings", joined)])
     else:
         loaded = load_encoders(encoder, encoding)
         planned = plan_runs(tuple(loaded), views)

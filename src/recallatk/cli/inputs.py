@@ -158,6 +158,13 @@ def load_files(
     )
 
 
+def join(files: EncodedDataset, dataset: Dataset, reading: Reading) -> EncodedDataset:
+    """The embeddings with what DATA says of their rows."""
+    from recallatk.run import join_dataset
+
+    return join_dataset(files, dataset, on_error=reading.on_error)
+
+
 def with_qrels(encoded: EncodedDataset | RecallatkError, qrels: Qrels, path: Path) -> EncodedDataset | RecallatkError:
     """The data set with judged pairs from a file, which the record names; an error stays one."""
     if isinstance(encoded, RecallatkError):

@@ -20,6 +20,7 @@ from recallatk.run.folder import (
     save_failure,
     save_run,
 )
+from recallatk.run.joined import join_dataset
 from recallatk.run.recipe import evaluate
 from recallatk.run.samples import SavedSamples, digests_of
 from recallatk.run.score_files import score_files
@@ -43,6 +44,7 @@ __all__ = [
     "evaluate",
     "evaluate_encoded",
     "evaluate_views",
+    "join_dataset",
     "load_encoded",
     "load_report",
     "load_runs",

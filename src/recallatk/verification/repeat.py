@@ -15,16 +15,16 @@ from recallatk.encoders import ENCODERS, load_encoder
 from recallatk.encoding import BATCH, Progress
 from recallatk.images import DecodePolicy, content_of, stored_bytes
 from recallatk.report import Provenance, Report
-from recallatk.run import EncodedDataset, digests_of, encode_dataset, evaluate_encoded, load_encoded, score_files
+from recallatk.run import EncodedDataset, digests_of, encode_dataset, evaluate_encoded, score_files
 from recallatk.types import Box, ChoiceError, Dataset, Encoder, ImageSet, RecallatkError, SampleSet
+from recallatk.verification.recorded import recorded
 from recallatk.verification.saved import (
-    FILES,
     find_recorded,
     kept_files,
     load_kept,
     needs_judgements,
     read_dataset,
-    recorded,
+    read_embeddings,
 )
 from recallatk.wording import counted
 
@@ -71,9 +71,7 @@ def repeat_run(
     if data is not None or "data" in read or "queries_folder" in read:
         return _from_images(report, folder, read, data, encoder, device, workers, on_progress)
     if "query" in read:
-        paths = {name: find_recorded(read[name], report) for name in FILES if name in read}
-        options = {name: value for name, value in read.items() if name not in FILES}
-        encoded = load_encoded(**{"on_error": "skip", **options, **paths})
+        encoded = read_embeddings(report, given, read)
         again = _evaluated(report, encoded, "the embeddings read again")
         return dataclasses.replace(again, provenance=encoded.provenance)
     if "run" in given or "scores" in given:

@@ -11,51 +11,11 @@ from typing import Any
 from recallatk.datasets import load_dataset, load_qrels, load_two_folders, sample_dataset
 from recallatk.evaluation.signing import hash_qrels
 from recallatk.report import Report
-from recallatk.run import EncodedDataset, digests_of, embedding_files, load_encoded
+from recallatk.run import EncodedDataset, digests_of, embedding_files, join_dataset, load_encoded
 from recallatk.types import ChoiceError, Dataset, EvalProtocol, Qrels, RecallatkError, Samples
+from recallatk.verification.recorded import FILES, recorded
 
 KEPT = "embeddings.npy"
-
-FILES = ("query", "gallery", "query_labels", "gallery_labels")
-
-
-# Argument -> what it is in a record; every other one is a text, a number, true or false.
-_KINDS: dict[str, type] = {
-    **dict.fromkeys(("data", "queries_folder", "gallery_folder", "root", "qrels", "run", "scores", *FILES), str),
-    **dict.fromkeys(("spec", "device", "dtype", "layout", "label_from", "label_separator"), str),
-    **dict.fromkeys(("part", "counts", "fold"), str),
-    **dict.fromkeys(("batch", "limit", "seed"), int),
-    "decode": bool,
-}
-
-
-def recorded(report: Report, folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Where the record says the data lie, and how they were read.
-
-    Raises:
-        RecallatkError: it holds what no version writes.
-    """
-    given: Any = report.provenance.data
-    parts: list[Any] = [given]
-    if isinstance(given, Mapping):
-        parts += [given.get("read", {}), given.get("encode", {})]
-    odd = ["data is no mapping"] if not all(isinstance(part, Mapping) for part in parts) else []
-    for part in () if odd else parts:
-        odd += [
-            f"{name}={part[name]!r}" for name, kind in _KINDS.items() if name in part and type(part[name]) is not kind
-        ]
-    if not odd and ("limit" in parts[1]) != ("seed" in parts[1]):
-        odd = ["limit and seed belong together"]
-    if odd:
-        raise RecallatkError(f"{folder}: the record is damaged (provenance: {odd[0]}); repeat the run")
-    return given, given.get("read") or _read_before(given)
-
-
-def _read_before(given: Mapping[str, Any]) -> dict[str, Any]:
-    """How the data of a run was read that was made before its record said so: by default."""
-    if "files" in given:
-        return dict(zip(("query", "gallery"), given["files"], strict=False))
-    return {"data": given["root"]} if "root" in given else {}
 
 
 def read_dataset(report: Report, read: Mapping[str, Any], data: Path | None) -> Dataset:
@@ -92,6 +52,16 @@ def find_recorded(path: str, report: Report, how: str = "say where it lies now w
         if os.path.exists(place):  # noqa: PTH110 - Path.exists raises where a folder is closed to us
             return place
     raise RecallatkError(f"{places[0]}: no such file or folder any more; {how}")
+
+
+def read_embeddings(report: Report, given: Mapping[str, Any], read: Mapping[str, Any]) -> EncodedDataset:
+    """The embeddings that a run was made from; what their rows are may stand in a data set."""
+    paths = {name: find_recorded(read[name], report) for name in FILES if name in read}
+    options = {name: value for name, value in read.items() if name not in FILES}
+    encoded = load_encoded(**{"on_error": "skip", **options, **paths})
+    if "rows" not in given:
+        return encoded
+    return join_dataset(encoded, read_dataset(report, given["rows"], None), on_error="skip")
 
 
 def kept_files(folder: Path) -> tuple[Path, ...]:
@@ -156,9 +126,10 @@ def judgements_of(report: Report, folder: Path, data: Path | None = None) -> Qre
     given, read = recorded(report, folder)
     if (path := given.get("qrels")) is not None:
         return load_qrels(find_recorded(path, report, "name the qrels with --qrels FILE (of recallatk report)"))
-    if not needs_judgements(report.protocol) or "data" not in read:
+    images = given.get("rows", read)
+    if not needs_judgements(report.protocol) or "data" not in images:
         return None
-    return dataset_of(report, folder, data).qrels
+    return read_dataset(report, images, data).qrels
 
 
 def embeddings_of(
@@ -175,13 +146,11 @@ def embeddings_of(
     Raises:
         RecallatkError: they cannot be read, or are no longer those that were evaluated.
     """
-    _, read = recorded(report, folder)
+    given, read = recorded(report, folder)
     if kept_files(folder):
         encoded = load_kept(folder)
     elif "query" in read:
-        paths = {name: find_recorded(read[name], report) for name in FILES if name in read}
-        options = {name: value for name, value in read.items() if name not in FILES}
-        encoded = load_encoded(**{"on_error": "skip", **options, **paths})
+        encoded = read_embeddings(report, given, read)
     else:
         return None
     if dict(getattr(report.samples, "digests", {})) not in ({}, digests_of(encoded, report.samples)):
