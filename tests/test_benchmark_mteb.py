@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from command_line import recallatk
 from lookalikes import write_lines, write_picture
 from recallatk.cli import main
 from recallatk.datasets import load_dataset
@@ -205,3 +206,22 @@ def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "counted as a miss (no positive): 1" in text
     assert "ndcg@10:" in text
     assert "self:none" in text
+
+
+def test_a_saved_run_finds_its_judged_pairs_with_its_data(copy, tmp_path):
+    run, page = tmp_path / "run", tmp_path / "page.html"
+    done = recallatk("eval", copy, "--layout", "mteb", "--encoder", "pixels", "-o", run, "--save-embeddings")
+    assert done.code == 0, done.err
+    assert recallatk("report", run, "-o", page).code == 0
+    assert "No neighbours" not in page.read_text("utf-8")
+    assert recallatk("report", run, "-o", tmp_path / "a.qrels").code == 0
+    assert (tmp_path / "a.qrels").read_text("utf-8").split() == ["q1", "0", "c1", "1", "q2", "0", "c3", "1"]
+    assert recallatk("verify", run).code == 0
+    moved = copy.rename(tmp_path / "elsewhere")
+    done = recallatk("verify", run)
+    assert done.code == 0, done.out  # nothing has moved that can be checked
+    assert "values: the judged pairs of the run are not there any more" in done.out
+    assert recallatk("report", run, "-o", page, "--overwrite").code == 0
+    assert "No neighbours" in page.read_text("utf-8")
+    assert recallatk("report", run, "-o", page, "--overwrite", "--data", moved).code == 0
+    assert "No neighbours" not in page.read_text("utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 
+from command_line import recallatk
 from lookalikes import write_lines, write_picture
 from recallatk import EmbeddingSet, Report, evaluate_embeddings
 from recallatk.cli import main
-from recallatk.datasets import LAYOUTS, load_dataset
+from recallatk.datasets import BENCHMARKS, LAYOUTS, load_dataset
 from recallatk.datasets.benchmarks.utm import to_utm
 from recallatk.types import Dataset, RecallatkError
 
@@ -98,6 +100,30 @@ def test_a_name_without_a_position_is_named(vpr: Path, name: str) -> None:
     write_picture(vpr / "images" / "test" / "queries" / name, 5)
     with pytest.raises(RecallatkError, match=r"the name does not begin with a position"):
         load_dataset(vpr, layout="vpr")
+    dataset = load_dataset(vpr, layout="vpr", on_error="skip")
+    assert len(dataset.query) == 2
+    assert [(bad.item, bad.reason) for bad in dataset.skipped] == [
+        (f"queries/{name}", "its name does not begin with a position")
+    ]
+
+
+def test_published_rows_are_held_against_as_many_queries_only(vpr: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layout is of many data sets, and a number of another one says nothing of this one."""
+    done = recallatk("eval", vpr, "--layout", "vpr", "--encoder", "pixels", "--published")
+    assert "of other data than these 2 queries: CosPlace, ResNet-18, 512 columns, on St Lucia" in done.out
+    assert done.out.splitlines()[-1] == "nothing to compare: no row is known of these data"
+    part = BENCHMARKS["vpr"].parts["test"]
+    rows = [dataclasses.replace(row, queries=2 if "Tokyo" in row.system else row.queries) for row in part.published]
+    monkeypatch.setitem(BENCHMARKS["vpr"].parts, "test", dataclasses.replace(part, published=rows))
+    done = recallatk("eval", vpr, "--layout", "vpr", "--encoder", "pixels", "--published")
+    assert "88.6%" in done.out
+    assert "98.8%" not in done.out
+    assert "91.6%" not in done.out  # Pitts30k
+
+
+def test_queries_without_labels_are_no_labels(vpr: Path) -> None:
+    done = recallatk("eval", vpr, "--layout", "vpr", "--encoder", "pixels")
+    assert "95 % cluster-robust t over 2 queries" in done.out.splitlines()
 
 
 def test_degrees_are_no_metres(tmp_path: Path) -> None:

@@ -229,6 +229,13 @@ def test_wildlife_as_parquet(tmp_path: Path) -> None:
     assert "2 empty identities read as 'unknown'" in dataset.notes
 
 
+def test_a_box_of_no_numbers_is_all_of_the_picture(tmp_path: Path) -> None:
+    frame = write_frame(tmp_path)
+    frame.write_text(frame.read_text().replace("[1.6, 0.0, 4.0, 8.0]", "[nan, NaN, nan, nan]"))
+    dataset = load_dataset(frame, layout="wildlife")
+    assert "img/19.JPG" in dataset.query.ids  # with a box it is in the id
+
+
 def test_two_animals_of_one_picture(tmp_path: Path) -> None:
     write_pictures(tmp_path)
     write_lines(

@@ -62,7 +62,8 @@ def _parts(benchmark: Benchmark) -> list[list[str]]:
 def _published(name: str, part: Part) -> list[str]:
     metrics = list(dict.fromkeys(metric for row in part.published for metric in row.values))
     rows = [[row.system, *(row.values.get(metric, "") for metric in metrics), row.source] for row in part.published]
-    return [f"Published under `{name}`, with the digits as printed (`--published` compares):", "",
+    of = ", with runs of as many queries" if any(row.queries is not None for row in part.published) else ""
+    return [f"Published under `{name}`, with the digits as printed (`--published` compares{of}):", "",
             *table(["system", *(f"`{metric}`" for metric in metrics), "source"], rows)]  # fmt: skip
 
 

@@ -243,7 +243,8 @@ def _notes(reports: Mapping[str, Report]) -> Iterator[tuple[str, str, str]]:
     for title, report in reports.items():
         first = next(iter(report.values_by_metric.values()))
         if first.interval is not None:
-            yield f"{title}: {describe_rule(report.intervals, first.interval.clusters)}", "", ""
+            rule = describe_rule(report.intervals, first.interval.clusters, labelled=report.num_labels > 0)
+            yield f"{title}: {rule}", "", ""
         for warning in report.warnings:
             yield f"{title}: {warning}", "", ""
         yield f"{title}: ", str(report.signature), f"run id {report.signature.run_id}"

@@ -111,11 +111,17 @@ def published_of(reading: Reading) -> Callable[[str, Any], list[str]]:
         own = parts.get(name.rpartition(" ")[2], part)
         known = {what: n for n, what in own.other_counts.items()}
         others = {"the official count": own.counts["queries"], **known} if "queries" in own.counts else known
-        systems = compare_with_published(report, own.published, other_counts=others)
+        rows = [row for row in own.published if row.queries in (None, report.num_queries)]
+        elsewhere = [row.system for row in own.published if row not in rows]
+        systems = compare_with_published(report, rows, other_counts=others)
         different = protocol_differences(report, own.eval_protocol)
         warning = [f"ours is not under the published protocol: {'; '.join(different)}"] if different else []
+        if elsewhere:
+            warning.append(f"of other data than these {report.num_queries:,} queries: {'; '.join(elsewhere)}")
+        if not rows:
+            return ["[published]", *warning, "nothing to compare: no row is known of these data"]
         if not systems:
-            printed = ", ".join(dict.fromkeys(metric for row in own.published for metric in row.values))
+            printed = ", ".join(dict.fromkeys(metric for row in rows for metric in row.values))
             return [
                 "[published]",
                 *warning,

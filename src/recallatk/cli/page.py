@@ -134,11 +134,12 @@ def source_of_run(
         RecallatkError: the images are not where `data` says, or the qrels are not those of the run.
     """
     from recallatk.page import Images, PageSource
-    from recallatk.verification.repeat import dataset_of, embeddings_of
+    from recallatk.verification.saved import dataset_of, embeddings_of
 
     encoded, missing = None, OF_SCORES if report.embedding_dim is None else ""
     try:
-        encoded = embeddings_of(report, folder, qrels=None if qrels is None else read_qrels(qrels, report.protocol))
+        judged = None if qrels is None else read_qrels(qrels, report.protocol)
+        encoded = embeddings_of(report, folder, qrels=judged, data=data)
     except RecallatkError as error:
         if qrels is not None:
             raise

@@ -58,8 +58,8 @@ def report(
         percent: values in 0..100 (csv, json and mteb have 0..1 always).
         name: what the runs are called, one for each (mteb: the task); by default the ends of their paths.
         length: trec-run: how many items a list has.
-        qrels: html, trec-run, trec-qrels: the judged pairs that the run was evaluated with (html: by default from where
-            the record says).
+        qrels: html, trec-run, trec-qrels: the judged pairs that the run was evaluated with; by default from where the
+            record says.
         data: html: where the images lie now; by default where the record says.
     """
     from recallatk.exports import FORMATS
@@ -102,12 +102,12 @@ def _trec(form: str, folder: Path, title: str, found: Any, *, length: int, qrels
     """The lines of lists or qrels; what is to be known of them goes to standard error."""
     from recallatk.exports import cut_ties, trec_ids, trec_qrels, trec_run
     from recallatk.neighbours import nearest
-    from recallatk.verification.repeat import check_qrels, embeddings_of
+    from recallatk.verification.saved import check_qrels, embeddings_of, judgements_of, needs_judgements
 
     protocol = found.protocol
-    judged = None if qrels is None else read_qrels(qrels, protocol)
-    if judged is None and (protocol.relevance == "qrels" or protocol.level != "none"):
-        raise ChoiceError("the run was judged by qrels; name them: --qrels FILE")
+    judged = judgements_of(found, folder) if qrels is None else read_qrels(qrels, protocol)
+    if judged is None and needs_judgements(protocol):
+        raise ChoiceError("the run was judged by qrels, and does not say where they lie; name them: --qrels FILE")
     if not found.samples:
         raise RecallatkError(f"{folder}: the run keeps no samples, so it is from an earlier version; repeat it")
     query, gallery = found.samples.get("query", found.samples.get("both")), found.samples.get("gallery")

@@ -22,8 +22,9 @@ from recallatk.verification.comparison import (
 )
 from recallatk.verification.outcome import Moved, Part, Verification
 from recallatk.verification.queries import check_columns, compare_queries, compare_remaining
-from recallatk.verification.repeat import Repeated, kept_digests, repeat_run, size
+from recallatk.verification.repeat import Repeated, repeat_run, size
 from recallatk.verification.rows import Side, match_sides
+from recallatk.verification.saved import kept_digests
 from recallatk.wording import counted
 
 __all__ = ["Moved", "Verification", "check_run_published", "verify_run"]
@@ -88,9 +89,9 @@ def verify_run(
             "gallery rows by name: the run keeps no samples.parquet (an earlier version made it); what moved there "
             "shows in hashes only"
         )
-    if again.report is None:
+    if again.failure:
         moved.append(Moved("values", f"it cannot be evaluated any more: {again.failure}"))
-    else:
+    elif again.report is not None:
         query = next((side for side in sides if side.role != "gallery"), None) if report.samples else None
         results = compare_queries(report, again.report, query)
         named = query is None or query.sets[0].ids is not None

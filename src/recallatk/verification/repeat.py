@@ -6,31 +6,27 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from recallatk.datasets import load_dataset, load_qrels, load_two_folders, sample_dataset
+from recallatk.datasets import load_qrels
 from recallatk.encoders import ENCODERS, load_encoder
 from recallatk.encoding import BATCH, Progress
-from recallatk.evaluation.signing import hash_qrels
 from recallatk.images import DecodePolicy, content_of, stored_bytes
 from recallatk.report import Provenance, Report
-from recallatk.run import (
-    EncodedDataset,
-    digests_of,
-    embedding_files,
-    encode_dataset,
-    evaluate_encoded,
-    join_dataset,
-    load_encoded,
-    score_files,
+from recallatk.run import EncodedDataset, digests_of, encode_dataset, evaluate_encoded, score_files
+from recallatk.types import Box, ChoiceError, Dataset, Encoder, ImageSet, RecallatkError, SampleSet
+from recallatk.verification.recorded import recorded
+from recallatk.verification.saved import (
+    find_recorded,
+    kept_files,
+    load_kept,
+    needs_judgements,
+    read_dataset,
+    read_embeddings,
 )
-from recallatk.types import Box, ChoiceError, Dataset, Encoder, ImageSet, Qrels, RecallatkError, Samples, SampleSet
-from recallatk.verification.recorded import FILES, recorded
 from recallatk.wording import counted
-
-KEPT = "embeddings.npy"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,25 +71,23 @@ def repeat_run(
     if data is not None or "data" in read or "queries_folder" in read:
         return _from_images(report, folder, read, data, encoder, device, workers, on_progress)
     if "query" in read:
-        paths = {name: _found(read[name], report) for name in FILES if name in read}
-        options = {name: value for name, value in read.items() if name not in FILES}
-        encoded = load_encoded(**{"on_error": "skip", **options, **paths})
-        if "rows" in given:  # what the rows are stands in a data set, not in the files
-            encoded = join_dataset(encoded, _dataset(report, given["rows"], None), on_error="skip")
+        encoded = read_embeddings(report, given, read)
         again = _evaluated(report, encoded, "the embeddings read again")
         return dataclasses.replace(again, provenance=encoded.provenance)
     if "run" in given or "scores" in given:
-        files = {name: value if name == "label_separator" else _found(value, report) for name, value in given.items()}
+        files = {
+            name: value if name == "label_separator" else find_recorded(value, report) for name, value in given.items()
+        }
         qrels = None if "qrels" not in files else load_qrels(files["qrels"])
         return _attempt(report, functools.partial(score_files, files, qrels=qrels), "the scores read again")
-    if not _kept_files(folder):
+    if not kept_files(folder):
         raise RecallatkError(
             f"{folder}: the run does not say where its images or embeddings lie; name them with data=... and "
             "encoder=... (--data DIR --encoder SPEC)"
         )
     unchecked = ("images and encoder: the run does not say where they are (--data DIR --encoder SPEC)",)
     return dataclasses.replace(
-        _evaluated(report, _kept(folder), "the embeddings that it keeps ranked again"), unchecked=unchecked
+        _evaluated(report, load_kept(folder), "the embeddings that it keeps ranked again"), unchecked=unchecked
     )
 
 
@@ -116,23 +110,26 @@ def _from_images(
     missing: list[str] = []
     dataset, model = None, None
     try:
-        dataset = _dataset(report, read, data)
+        dataset = read_dataset(report, read, data)
     except ChoiceError as error:  # nobody chose anything here: it is the record that does not fit
         raise RecallatkError(f"{folder}: the data cannot be read as the record says ({error})") from error
     except RecallatkError as error:
-        if data is not None or not _kept_files(folder):
+        if data is not None or not kept_files(folder):
             raise
         missing += [f"images: {error}", "encoder: without images there is nothing for it to encode"]
     try:
         model = _encoder(report, encoder, device)
     except RecallatkError as error:
-        if encoder is not None or not _kept_files(folder):
+        if encoder is not None or not kept_files(folder):
             raise
         missing.append(f"encoder: {error}")
     if dataset is None or model is None:
-        again = _evaluated(report, _kept(folder), "the embeddings that it keeps ranked again")
+        kept = load_kept(folder)
+        if dataset is not None:
+            kept = dataclasses.replace(kept, qrels=dataset.qrels)
+        again = _evaluated(report, kept, "the embeddings that it keeps ranked again")
         samples = again.samples if dataset is None else _on_disk(dataset)
-        return dataclasses.replace(again, samples=samples, unchecked=tuple(missing))
+        return dataclasses.replace(again, samples=samples, unchecked=(*missing, *again.unchecked))
     options = report.provenance.data.get("encode", {})
     exif = (report.provenance.decode or {}).get("exif", "apply")
     encoded = encode_dataset(
@@ -148,27 +145,6 @@ def _from_images(
     again = _evaluated(report, encoded, "every image encoded again")
     unchecked = () if "read" in report.provenance.data else (_NOT_SAID,)
     return dataclasses.replace(again, provenance=encoded.provenance, unchecked=unchecked)
-
-
-def _dataset(report: Report, read: Mapping[str, Any], data: Path | None) -> Dataset:
-    options: dict[str, Any] = {name: value for name, value in read.items() if name not in ("limit", "seed")}
-    options["on_error"] = "skip"  # what cannot be read any more is named, and does not stop the others
-    folders = [options.pop(name, None) for name in ("queries_folder", "gallery_folder")]
-    where = options.pop("data", None)
-    if folders[0] is not None:
-        paths = [_found(path, report) if data is None else data / Path(path).name for path in folders]
-        dataset = load_two_folders(*paths, **options)
-    else:
-        place = _found(where, report) if data is None else data
-        if options.get("layout") == "manifest" and where is not None and place.is_dir():
-            beside = place / Path(where).name  # a folder that the images have moved to, with their manifest or without
-            place = beside if beside.is_file() else _found(where, report)
-        if "root" in options:
-            options["root"] = data if data is not None and data.is_dir() else _found(options["root"], report)
-        elif data is not None and data.is_dir() and place.parent != data and options.get("layout") == "manifest":
-            options["root"] = data
-        dataset = load_dataset(place, **options)
-    return sample_dataset(dataset, read["limit"], seed=read["seed"]) if "limit" in read else dataset
 
 
 def _encoder(report: Report, given: str | Encoder | None, device: str | None) -> Encoder:
@@ -198,50 +174,17 @@ def _encoder(report: Report, given: str | Encoder | None, device: str | None) ->
 _OTHERWISE = "or say with --encoder SPEC what it is called now, with --device where it runs"
 
 
-def _found(path: str, report: Report, how: str = "say where it lies now with --data DIR") -> Path:
-    """A path of the record: from where the run was made, or from here.
-
-    Raises:
-        RecallatkError: nothing is there.
-    """
-    directory = report.provenance.environment.get("directory")
-    places = [*([Path(directory) / path] if directory else []), Path(path)]
-    for place in places:
-        if os.path.exists(place):  # noqa: PTH110 - Path.exists raises where a folder is closed to us
-            return place
-    raise RecallatkError(f"{places[0]}: no such file or folder any more; {how}")
-
-
-def _kept_files(folder: Path) -> tuple[Path, ...]:
-    """The files of embeddings that the run keeps; empty where it keeps none."""
-    for alone in (True, False):
-        files = embedding_files(folder / KEPT, alone=alone)
-        if all(file.is_file() for file in files):
-            return files
-    return ()
-
-
-def _kept(folder: Path) -> EncodedDataset:
-    return load_encoded(*_kept_files(folder), on_error="skip", labels_required=False)
-
-
-def kept_digests(folder: Path, roles: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The hashes of the embeddings that the run keeps, by role; empty where it keeps none.
-
-    Raises:
-        RecallatkError: they cannot be read.
-    """
-    return digests_of(_kept(folder), roles) if _kept_files(folder) else {}
-
-
 def _evaluated(report: Report, encoded: EncodedDataset, how: str) -> Repeated:
     """Evaluate as the run was; what it is judged by is read again."""
     path = report.provenance.data.get("qrels")
     if path is not None:
-        encoded = dataclasses.replace(encoded, qrels=load_qrels(_found(path, report)))
+        encoded = dataclasses.replace(encoded, qrels=load_qrels(find_recorded(path, report)))
     roles = ("both",) if encoded.gallery is None else ("query", "gallery")
     again = functools.partial(evaluate_encoded, encoded)
-    repeated = _attempt(report, again, how)
+    if encoded.qrels is None and needs_judgements(report.protocol):
+        repeated = Repeated({}, {}, how, unchecked=("values: the judged pairs of the run are not there any more",))
+    else:
+        repeated = _attempt(report, again, how)
     sides = dict(zip(roles, (encoded.query, encoded.gallery), strict=False))
     samples = repeated.samples or {role: _columns(side) for role, side in sides.items() if side is not None}
     return dataclasses.replace(repeated, samples=samples, digests=digests_of(encoded, samples))
@@ -293,68 +236,3 @@ def size(report: Report) -> str:
     if "both" in report.samples:
         return counted(report.num_queries, "image" if report.samples["both"].content else "row")
     return f"{counted(report.num_queries, 'query', 'queries')} and {counted(report.num_gallery, 'gallery item')}"
-
-
-def dataset_of(report: Report, folder: Path, data: Path | None = None) -> Dataset:
-    """The images of a saved run, as its record says they were read; none is opened.
-
-    Args:
-        report: its report.
-        folder: its folder.
-        data: where they lie now; by default where the record says.
-
-    Raises:
-        RecallatkError: the run was not made from images, or they are not there.
-    """
-    _, read = recorded(report, folder)
-    if data is None and "data" not in read and "queries_folder" not in read:
-        raise RecallatkError("the run does not say where its images lie; name their folder (--data DIR)")
-    try:
-        return _dataset(report, read, data)
-    except ChoiceError as error:
-        raise RecallatkError(f"the data cannot be read as the record says ({error})") from error
-
-
-def embeddings_of(report: Report, folder: Path, *, qrels: Qrels | None = None) -> EncodedDataset | None:
-    """The embeddings that a saved run keeps, or was made from, with what it was judged by; None where there are none.
-
-    Args:
-        report: its report.
-        folder: its folder.
-        qrels: the judged pairs; by default they are read from where the record says.
-
-    Raises:
-        RecallatkError: they cannot be read, or are no longer those that were evaluated.
-    """
-    given, read = recorded(report, folder)
-    if _kept_files(folder):
-        encoded = _kept(folder)
-    elif "query" in read:
-        paths = {name: _found(read[name], report) for name in FILES if name in read}
-        options = {name: value for name, value in read.items() if name not in FILES}
-        encoded = load_encoded(**{"on_error": "skip", **options, **paths})
-        if "rows" in given:  # what the rows are stands in a data set, not in the files
-            encoded = join_dataset(encoded, _dataset(report, given["rows"], None), on_error="skip")
-    else:
-        return None
-    if dict(getattr(report.samples, "digests", {})) not in ({}, digests_of(encoded, report.samples)):
-        raise RecallatkError("the embeddings are no longer those that were evaluated; repeat the run")
-    path = given.get("qrels")
-    if qrels is None and path is not None:
-        qrels = load_qrels(_found(path, report, "name the qrels with --qrels FILE (of recallatk report)"))
-    if qrels is None:
-        return encoded
-    check_qrels(report, encoded.query, encoded.gallery, qrels)
-    return dataclasses.replace(encoded, qrels=qrels)
-
-
-def check_qrels(report: Report, query: Samples, gallery: Samples | None, qrels: Qrels) -> None:
-    """Refuse judged pairs other than those that a run was evaluated with.
-
-    Raises:
-        RecallatkError: they are not those.
-    """
-    if hash_qrels(query, gallery, report.protocol, qrels) != report.hashes.get("rel"):
-        raise RecallatkError(
-            "these qrels are not those that the run was evaluated with; name those (recallatk report --qrels FILE)"
-        )

@@ -23,11 +23,14 @@ class PublishedRow:
         system: the system, with what tells it apart from its kin ("Proxy-Anchor, ResNet-50, 512 columns").
         values: metric, as recallatk calls it -> the digits as they were printed ("69.9%", "0.52054").
         source: where they were printed.
+        queries: where a part is many data sets: how many queries the one has that the row is of, by which it is told;
+            None where the part is one data set.
     """
 
     system: str
     values: Mapping[str, str]
     source: str
+    queries: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -79,8 +79,9 @@ BENCHMARK = Benchmark(
         "the query itself.",
         "OML's own converters for CUB and Cars take the official split for classification, so their numbers are not "
         "those of metric learning: see --layout cub200.",
-        "A query whose positives are all of its own sequence is left out and counted here. OML refuses such a table "
-        "or, in later versions, counts it as found.",
+        "A query whose positives are all of its own sequence is left out and counted here. OML (3.1 and 4.0) warns "
+        "and counts it as a miss, as --no-positive miss does, or as found where nothing at all is left for it.",
+        "Two rows of one file and one box are the same image here, neither the other's answer. In OML they are two.",
         "OML's map@k divides by the positives that were found and precision@k by those that fit, so neither is a "
         "metric here under that name; its cmc@k is recall@k.",
     ),

@@ -74,7 +74,7 @@ def load(
     ids = _ids(columns)
     if ids is not None:
         columns["id"] = ids
-        notes.append("rows that name the same picture without a box are told apart by their image_id")
+        notes.append("rows that name the same picture, and the same box or none, are told apart by their image_id")
     read = Table({name: tuple(values) for name, values in columns.items()}, tuple(places))
     dataset = from_table(data, read, root=root, on_error=on_error)
     return dataclasses.replace(dataset, notes=(*notes, *dataset.notes))
@@ -144,6 +144,8 @@ def _box(cell: Any, where: str) -> tuple[int, ...] | tuple[None, ...]:
             cell = cell.strip("[]() ").replace(",", " ").split()
     if cell is None or isinstance(cell, str) or (isinstance(cell, float) and cell != cell):
         return (None,) * 4
+    if isinstance(cell, list) and any(_is_empty(value) for value in cell):
+        return (None,) * 4  # as wildlife-datasets: all of the picture
     numbers = [as_number(value) for value in cell] if isinstance(cell, list) else []
     if len(numbers) != 4 or None in numbers:
         raise RecallatkError(f"{where}: bbox is {cell!r}, not four numbers [x, y, width, height] in pixels")
@@ -170,7 +172,7 @@ def _ids(columns: dict[str, list[Any]]) -> list[str] | None:
 
 
 def _is_empty(value: Any) -> bool:
-    return value is None or value != value or str(value).strip() in ("", "nan")
+    return value is None or value != value or str(value).strip().lower() in ("", "nan")
 
 
 PROTOCOL = {"junk_labels": (UNKNOWN,)}
