@@ -49,6 +49,7 @@ ARROWS: dict[str, set[str]] = {
     "gates": {"statistics", "report", "comparison"},
     "planning": {"statistics", "report", "comparison"},
     "run": {
+        "statistics",
         "arrow",
         "images",
         "datasets",
@@ -63,6 +64,7 @@ ARROWS: dict[str, set[str]] = {
         "report",
     },
     "verification": {
+        "comparison",
         "images",
         "datasets",
         "statistics",

@@ -111,9 +111,13 @@ def prose() -> str:
 
 
 def write_cli_help():
+    return tool("write_cli_help")
+
+
+def tool(name: str):
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(PROJECT / "tools"))
-        return importlib.import_module("write_cli_help")
+        return importlib.import_module(name)
 
 
 # --- the examples run
@@ -233,7 +237,9 @@ def listed() -> list[tuple[str, str]]:
         *(("cli.md", f"`{flag}`") for flag in flags()),
         *(("metrics.md", f"| `{name}{'@k' if row.cutoff == 'always' else ''}` |") for name, row in METRICS.items()),
         *(("encoders.md", f"`{name}`") for name in ENCODERS),
-        *(("data.md", f"`{name}`") for name in [*LAYOUTS, *DecodePolicy().record(), *sorted(suffixes)]),
+        *(("data.md", f"`{name}`") for name in [*DecodePolicy().record(), *sorted(suffixes)]),
+        *(("data.md", f"`{name}`") for name, layout in LAYOUTS.items() if layout.benchmark is None),
+        *(("protocols.md", f"--layout {name}") for name, layout in LAYOUTS.items() if layout.benchmark is not None),
         *(("extending.md", f"`{name}`") for name in BACKENDS),
         *(("extending.md", table) for table in ("`BACKENDS`", "`ENCODERS`", "`LAYOUTS`", "`METRICS`", "`FORMATS`")),
         *(("protocol.md", f"| `{field.name}` |") for field in dataclasses.fields(EvalProtocol)),
@@ -282,6 +288,19 @@ def test_stale_help_is_seen_and_mended():
 def test_a_command_without_a_place_in_the_docs_is_seen():
     with pytest.raises(ValueError, match="info"):
         write_cli_help().render(text("cli.md").replace("<!-- help: info -->", ""))
+
+
+def test_what_the_docs_say_of_benchmarks_is_current():
+    write_benchmarks = tool("write_benchmarks")
+    assert write_benchmarks.render(text("protocols.md")) == text("protocols.md")
+    stale = text("protocols.md").replace("5,924 queries", "5,925 queries")
+    assert stale != text("protocols.md")
+    assert write_benchmarks.render(stale) == text("protocols.md")
+
+
+def test_a_benchmark_without_a_place_in_the_docs_is_seen():
+    with pytest.raises(ValueError, match="cub200"):
+        tool("write_benchmarks").render(text("protocols.md").replace("<!-- benchmark: cub200 -->", ""))
 
 
 def headings(page: Path) -> set[str]:

@@ -31,11 +31,21 @@ from recallatk import (
     track,
 )
 from recallatk.exports import FORMATS, as_csv, as_latex, as_markdown, as_mteb, cut_ties, trec_ids, trec_qrels, trec_run
+from recallatk.markup import count_formulas, escape_latex, make_csv
 from recallatk.report import Provenance
 from recallatk.run import EncodedDataset
 from worlds import draw_world
 
-HOSTILE = ["<script>alert(1)</script>", "a|b\"'&", "$x_1$ \\input{y}", "naïve 🙂", "\u202eright", "two\nlines", "=1+1"]
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "a|b\"'&",
+    "$x_1$ \\input{y}",
+    "naïve 🙂",
+    "\u202eright",
+    "two\nlines",
+    "=1+1",
+    "a\rb",
+]
 
 
 def random_set(seed: int = 0, n: int = 80, *, spread: int = 0) -> EmbeddingSet:
@@ -159,6 +169,16 @@ def test_csv_has_a_row_a_query_and_leaves_excluded_values_empty():
     assert [json.loads(row["label"]) for row in cells] == [["a", "b|c"], ["a"], []]
 
 
+def test_a_carriage_return_stays_inside_its_cell():
+    names = ["a\rb", "c\r", "\r"]
+    labels = [name for name in names for _ in range(2)]
+    rows = EmbeddingSet(np.eye(3)[[0, 0, 1, 1, 2, 2]], labels, ids=[*"abcdef"])
+    reports = dict.fromkeys(names, evaluate_embeddings(rows))
+    assert [row["label"] for row in csv.DictReader(io.StringIO(as_csv(reports["\r"]), newline=""))] == labels
+    table = list(csv.DictReader(io.StringIO(compare(reports).csv(), newline="")))
+    assert {row["system"] for row in table} == set(names)
+
+
 def test_tables_hold_values_intervals_and_the_recipe():
     report = evaluate_embeddings(random_set())
     value = report.values_by_metric["recall@1"]
@@ -192,6 +212,34 @@ def test_names_are_text_in_every_table(name):
     assert "\\input" not in latex
     assert "$x" not in latex.replace("\\$", "")
     assert sum(line.endswith(r"\\") for line in latex.splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", ["1. one", "2) two", "- x", "+ x", "---", "    code", "# h", "> q", "www.x.y"])
+def test_a_name_in_front_of_a_note_is_no_markup(name):
+    markdown = pytest.importorskip("markdown_it").MarkdownIt()
+    shown = markdown.parse(as_markdown({name: evaluate_embeddings(random_set())}))
+    kinds = {token.type for token in shown}
+    assert kinds.isdisjoint({"ordered_list_open", "code_block", "heading_open", "blockquote_open", "hr"})
+    assert sum(token.type == "list_item_open" for token in shown) == 2
+    notes = [token.children for token in shown if token.type == "inline"][1:]
+    assert all("".join(part.content for part in note).startswith(name.lstrip() + ": ") for note in notes)
+
+
+def test_no_letters_of_a_name_become_one_in_latex():
+    for text, escaped in {
+        "a--b": "a-{}-b",
+        "---": "-{}-{}-",
+        "``x''": "`{}`x'{}'",
+        "?`": "?{}`",
+        "a-b": "a-b",
+        "a|b": r"a\textbar{}b",
+    }.items():
+        assert escape_latex(text) == escaped
+
+
+def test_mteb_has_a_language_as_its_means_are_over_languages():
+    (scores,) = json.loads(as_mteb(evaluate_embeddings(random_set()), task="Photos"))["scores"]["test"]
+    assert scores["languages"] == ["zxx-Zxxx"]
 
 
 def test_mteb_names_our_recall_hit_rate():
@@ -276,11 +324,72 @@ def test_lists_and_qrels_of_a_saved_run_give_its_number_again(run, tmp_path):
     assert dict(again) == dict(load_report(run))
 
 
+@pytest.fixture
+def judged(tmp_path):
+    """A run judged by qrels, whose file has moved since."""
+    before, now = tmp_path / "before.qrels", tmp_path / "now.qrels"
+    query = EmbeddingSet(np.random.default_rng(0).normal(size=(8, 4)), [()] * 8, ids=[f"q{i}" for i in range(8)])
+    gallery = EmbeddingSet(np.random.default_rng(1).normal(size=(9, 4)), [()] * 9, ids=[f"g{i}" for i in range(9)])
+    before.write_text("".join(f"q{i} 0 g{i} 1\n" for i in range(8)), "utf-8")
+    report = evaluate_embeddings(
+        query,
+        gallery,
+        protocol=EvalProtocol(relevance="qrels"),
+        qrels=load_qrels(before),
+        provenance=Provenance(data={"qrels": str(before)}),
+    )
+    save_run(report, tmp_path / "run", embeddings=EncodedDataset(query, gallery, Provenance()))
+    before.rename(now)
+    return tmp_path / "run", now
+
+
+@pytest.mark.parametrize("form", ["trec-run", "trec-qrels", "html"])
+def test_qrels_that_moved_are_named_and_have_to_be_those_of_the_run(judged, form, tmp_path):
+    run, qrels = judged
+    file = tmp_path / ("a.html" if form == "html" else "a.txt")
+    done = recallatk("report", run, "--format", form, "-o", file, "--qrels", qrels)
+    assert done.code == 0, done.err
+    written = file.read_text("utf-8")
+    assert "No neighbours" not in written
+    if form == "trec-qrels":
+        assert written == qrels.read_text("utf-8")
+    other = tmp_path / "other.qrels"
+    other.write_text(qrels.read_text("utf-8").replace("q3 0 g3", "q3 0 g4"), "utf-8")
+    done = recallatk("report", run, "--format", form, "-o", file, "--overwrite", "--qrels", other)
+    assert done.code == 3
+    assert "these qrels are not those" in done.err
+    assert file.read_text("utf-8") == written
+
+
+def test_a_page_says_that_qrels_are_gone_or_others(judged, tmp_path):
+    run, qrels = judged
+    page = tmp_path / "a.html"
+    for content, said in ((None, "name the qrels with --qrels FILE"), ("q1 0 g2 1\n", "these qrels are not those")):
+        if content is not None:
+            qrels.with_name("before.qrels").write_text(content, "utf-8")
+        assert recallatk("report", run, "-o", page, "--overwrite").code == 0
+        assert said in page.read_text("utf-8")
+
+
+def test_csv_says_what_a_spreadsheet_would_run(tmp_path):
+    save_run(hostile_report(), tmp_path / "run")
+    done = recallatk("report", tmp_path / "run", "--format", "csv")
+    assert "cells begin with = + - or @" in done.err
+    assert "=1+1" in done.out  # as it is: other programs find rows by it
+    save_run(evaluate_embeddings(random_set()), tmp_path / "tame")
+    assert recallatk("report", tmp_path / "tame", "--format", "csv").err == ""
+
+
+def test_formulas_are_counted_whatever_is_around_them():
+    rows = [["a", '"=x'], ["=1,2", "x,=2"], ["\r-x", "-1e5"], ["-inf", "=\nq"], ["z" * 200_000, "@"]]
+    assert count_formulas(make_csv(rows)) == 4
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
         (["-o", "x.docx"], 2, ".docx names no form"),
-        (["--format", "csv", "--qrels", "q.txt"], 2, "--qrels is for trec-run and trec-qrels"),
+        (["--format", "csv", "--qrels", "q.txt"], 2, "--qrels is for trec-run, trec-qrels and html, not for csv"),
         (["--format", "trec-run", "--length", "0"], 2, "k=0"),
         (["--name", "a", "--name", "b"], 2, "--name"),
         (["--overwrite"], 2, "--overwrite needs the file"),

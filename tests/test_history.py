@@ -392,6 +392,10 @@ def test_hostile_names_stay_in_their_cell() -> None:
     assert "a\\|b" in history.markdown()
     assert r"e \& f\_\$x\$" in history.latex()
     assert "{}[2pt]" in history.latex()
+    markup = track({name: report(hits(0.5, seed)) for seed, name in enumerate(["<b>x</b>", "`*y*`", "a--b|c"])})
+    assert r"\<b\>x\</b\>" in markup.markdown()
+    assert r"\`\*y\*\`" in markup.markdown()
+    assert r"a-{}-b\textbar{}c" in markup.latex()
     assert len(list(csv.reader(io.StringIO(history.csv())))) == 5
 
 

@@ -23,10 +23,12 @@ from recallatk.page import (
     run_page,
     write_page,
 )
-from recallatk.page.curves import hits_at, rank_counts, recall_over_k
+from recallatk.page.curves import rank_counts, recall_over_k
 from recallatk.page.gather import find_confusions, find_lists, label_rows
 from recallatk.page.markup import as_json
-from recallatk.page.selection import choose_queries, sample_queries, value_of
+from recallatk.page.selection import choose_queries, hits_at, order_of_ids, sample_queries, value_of
+from recallatk.page.words import about, gauge, in_short, noticed
+from recallatk.statistics import Interval
 from recallatk.types import ChoiceError
 
 
@@ -90,6 +92,56 @@ def test_the_number_comes_first_with_interval_chance_and_what_was_excluded():
     assert places == sorted(places)
     assert str(report.signature) in html
     assert "alone" in html
+
+
+def test_the_scale_beside_a_number_is_cut_at_its_ends():
+    assert gauge(0.5, Interval(0.4, 0.65, "wilson", 0.95, 9), 0.1) == {
+        "value": 50.0,
+        "low": 40.0,
+        "width": 25.0,
+        "chance": 10.0,
+    }
+    assert gauge(0.99, Interval(0.9, 1.2, "wilson", 0.95, 9), None) == {
+        "value": 99.0,
+        "low": 90.0,
+        "width": 10.0,
+        "chance": None,
+    }
+    assert gauge(12.0, None, None) is None
+
+
+def test_what_was_evaluated_stands_in_one_line():
+    report = photos().report
+    seen = dataclasses.replace(
+        report,
+        provenance=dataclasses.replace(
+            report.provenance,
+            encoder="hog",
+            data={"root": "C:\\data\\shoes\\"},
+            environment={"finished": "2026-01-02T03:04:05+00:00"},
+        ),
+    )
+    assert about(seen) == "data shoes · encoder hog · finished 2026-01-02"
+    assert about(dataclasses.replace(report, provenance=type(report.provenance)())) == ""
+
+
+def test_a_name_cannot_turn_the_sentence_around_it():
+    turned = "\u202eeno"
+    rows = grouped(40, 8, noise=3.0)
+    seen = EmbeddingSet(
+        rows.embeddings, [turned if one == rows.labels[0] else one for one in rows.labels], ids=rows.ids
+    )
+    report = evaluate_embeddings(seen)
+    said = " ".join(in_short(report, label_rows(report), [(turned, "other", 2, "id")]))
+    assert said.count(turned) >= 1
+    assert said.count(turned) == said.count(f"\u2068{turned}\u2069")
+
+
+def test_warnings_come_before_what_is_only_noticed():
+    report = dataclasses.replace(photos().report, warnings=("look",))
+    kinds = [kind for kind, _ in noticed(report)]
+    assert kinds[0] == "warning"
+    assert kinds == sorted(kinds, key=lambda kind: kind != "warning")
 
 
 @pytest.mark.parametrize("ties", ["expected", "pessimistic", "optimistic"])
@@ -236,10 +288,86 @@ def test_many_queries_are_listed_and_few_have_lists():
     assert np.flatnonzero(starts).tolist() == found["chosen"]
 
 
-def test_a_list_that_does_not_fit_is_shortened_and_said():
-    page = run_page(source(grouped(30_000, 50, dim=4)), PageOptions(num_queries=20, max_size=1_000_000))
+@pytest.mark.parametrize("script", ["", "図" * 60], ids=["latin", "other"])
+def test_a_list_that_does_not_fit_is_shortened_and_said(script):
+    rows = grouped(30_000, 50, dim=4)
+    rows = dataclasses.replace(rows, ids=[script + name for name in rows.ids])
+    page = run_page(PageSource(evaluate_embeddings(rows)), PageOptions(num_queries=20, max_size=1_000_000))
     assert page.size <= 1_000_000
     assert any("of 30,000 queries" in note for note in page.notes)
+    assert content(page)["total"] == 30_000
+    assert int(re.search(r"Size: (\d+) kB", page.html)[1]) == pytest.approx(page.size / 1e3, abs=3)
+
+
+def test_an_id_of_any_length_takes_its_own_room_alone():
+    assert order_of_ids(["b" * 10_000_000, *map(str, range(20_000))]).tolist()[-1] == 0
+
+
+@pytest.mark.parametrize("ks", [((1, 5), (5, 10)), ((5, 10), (1, 5))])
+def test_runs_of_other_cutoffs_are_shown_at_those_of_the_first(ks):
+    runs = {}
+    for number, cutoffs in enumerate(ks):
+        runs[f"run{number}"] = evaluate_embeddings(
+            grouped(60, 6, noise=1.0 + number), protocol=EvalProtocol(ks=cutoffs)
+        )
+    compared = content(compare_page(compare(runs), {name: PageSource(one, name) for name, one in runs.items()}))
+    table = content(history_page(track(runs), runs))["tables"]["labels"]
+    for number, (report, system) in enumerate(zip(runs.values(), compared["systems"], strict=True)):
+        k = ks[0][0]
+        ahead = np.asarray(report.queries["negatives_ahead"])
+        shown = [compared["items"]["id"][item] for item in compared["queries"]["item"]]
+        hits = dict(zip(report.queries["id"], (ahead < k).tolist(), strict=True))
+        assert system["value"][str(k)] == [hits[name] for name in shown]
+        for label, over in zip(table["label"], table["over"], strict=True):
+            own = [one < k for one, of in zip(ahead, report.queries["label"], strict=True) if of == label]
+            assert over[number] == pytest.approx(np.mean(own), abs=1e-4)
+
+
+def test_misses_of_labels_are_counted_and_not_worked_out_from_a_mean():
+    rng = np.random.default_rng(0)
+    labels = ["big"] * 12 + [f"l{number}" for number in range(6) for _ in range(2)]
+    rows = EmbeddingSet(rng.integers(1, 3, (len(labels), 2)).astype(np.float32), labels)
+    report = evaluate_embeddings(rows)
+    missed = value_of(report, 1) < 1
+    big = int(sum(missed[np.array(labels) == "big"]))
+    assert report.tied_queries
+    assert re.search(rf"Most misses: \W*big\W* \({big}\)", run_page(PageSource(report)).html)
+
+
+def test_a_run_without_labels_has_no_tables_of_them():
+    rng = np.random.default_rng(0)
+    rows = EmbeddingSet(rng.normal(size=(20, 4)), None, positions=rng.random((20, 2)) * 50)
+    report = evaluate_embeddings(rows, protocol=EvalProtocol(relevance="radius", radius=20))
+    page = run_page(PageSource(report, query=rows))
+    assert report["recall@1"] < 1
+    for said in ("Retrieved instead", "data-table"):
+        assert said not in page.html.split("<script")[0]
+
+
+def test_rows_of_another_run_are_refused():
+    first, second = (evaluate_embeddings(grouped(60, 6, noise=noise)) for noise in (1.0, 2.5))
+    with pytest.raises(RecallatkError, match="not of one run"):
+        run_page(PageSource(dataclasses.replace(first, queries=second.queries)))
+
+
+def test_a_plot_of_some_queries_says_so():
+    said = "a random 1,500 queries"
+    assert said in run_page(source(grouped(1600, 40))).html
+    assert said not in run_page(source(grouped(1500, 40))).html
+
+
+def test_lists_of_few_columns_are_bounded_too(monkeypatch):
+    monkeypatch.setattr("recallatk.page.gather.MOST_WORK", 1e7)
+    one = source(grouped(1000, 20, dim=2))
+    assert not find_lists(one, np.arange(5), PageOptions()).whole
+
+
+def test_names_of_runs_are_not_adapted_with_the_drawing():
+    names = ["#010101", 'id="x" url(#y)']
+    sources = {name: source(grouped(30, 5, noise=number + 1)) for number, name in enumerate(names)}
+    html = compare_page(compare({name: one.report for name, one in sources.items()}), sources).html
+    for name in names:
+        assert re.search(rf"<text[^>]*>{re.escape(name)}</text>", html)
 
 
 def test_compare_shows_both_systems():

@@ -5,7 +5,9 @@ apt-get install chromium && make test-page
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -13,8 +15,8 @@ import time
 import pytest
 
 from page_worlds import HOSTILE, grouped, hostile, photos, source
-from recallatk import compare, evaluate_embeddings, track
-from recallatk.page import PageOptions, compare_page, history_page, run_page, write_page
+from recallatk import EmbeddingSet, EvalProtocol, compare, evaluate_embeddings, track
+from recallatk.page import PageOptions, PageSource, compare_page, history_page, run_page, write_page
 
 pytestmark = pytest.mark.integration
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -139,6 +141,50 @@ def test_tables_sort_and_lead_to_the_queries(show):
     assert tab.locator(".query").count() == 1
 
 
+@pytest.mark.parametrize("name", ["label1", "two\nlines", '"1"'])
+def test_a_button_leads_to_this_label_or_id_alone(show, name):
+    rows = grouped(120, 12, noise=3.0)
+    labels = [name if label == "label1" else label for label in rows.labels]
+    ids = [f"{row}" for row in range(120)]
+    tab = show(run_page(source(EmbeddingSet(rows.embeddings, labels, ids=ids))))
+    status = tab.get_by_role("status").first
+    parts = name.split()
+    table = tab.locator('[data-table="labels"]')
+    whole = re.compile(f"^{r'.'.join(map(re.escape, parts))}$", re.DOTALL)
+    table.locator("tbody button").filter(has_text=whole).click()
+    assert status.text_content() == "10 queries of exactly this label"
+    tab.locator('[data-table="confusions"] tbody button').first.click()
+    assert status.text_content() == "1 query of exactly this id"
+    tab.get_by_label("Id contains").fill("11")
+    assert status.text_content().startswith("11 queries, ")
+
+
+def test_queries_that_do_not_fit_are_told_where_they_would_be(show):
+    one = PageSource(evaluate_embeddings(grouped(30_000, 50, dim=4)))
+    tab = show(run_page(one, PageOptions(num_queries=20, max_size=1_000_000)))
+    listed = len(json.loads(tab.locator("#data").text_content())["queries"]["item"])
+    assert listed < 30_000
+    said = tab.locator("#explorer .notice").text_content()
+    assert f"{30_000 - listed:,} of 30,000 queries do not fit" in said
+
+
+def test_hardest_means_of_all_systems(show):
+    noises = {"a": 0.5, "b": 6.0, "c": 0.5}
+    sources = {name: source(grouped(60, 6, noise=noise)) for name, noise in noises.items()}
+    tab = show(compare_page(compare({name: one.report for name, one in sources.items()}), sources))
+    tab.get_by_label("Show").select_option("all")
+    hardest = int(sources["b"].report.queries["negatives_ahead"].max()) + 1
+    assert f"rank {hardest} of" in tab.locator(".query").first.text_content()
+
+
+def test_runs_of_other_cutoffs_stand_side_by_side(show):
+    runs = {}
+    for name, ks in {"a": (1, 5), "b": (5, 10)}.items():
+        runs[name] = evaluate_embeddings(grouped(60, 6, noise=2.0), protocol=EvalProtocol(ks=ks))
+    tab = show(compare_page(compare(runs), {name: PageSource(one, name) for name, one in runs.items()}))
+    assert tab.locator(".query").count() == 10
+
+
 def test_the_whole_of_it_works_from_the_keyboard(show):
     tab = show(run_page(photos(2.0)))
     tab.keyboard.press("Tab")
@@ -172,12 +218,71 @@ def test_hovering_the_map_shows_the_picture(show):
     assert tab.locator("#map .tip img").count() == 1
 
 
+def test_what_the_map_says_stands_beside_the_mark_and_a_click_leads_to_the_query(show):
+    tab = show(run_page(photos(2.0)))
+    svg = tab.locator("#map svg")
+    svg.scroll_into_view_if_needed()
+    mark = tab.locator("#map .miss-point").first.bounding_box()
+    tab.mouse.move(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    tip, area = tab.locator("#map .tip").bounding_box(), svg.bounding_box()
+    assert area["y"] <= tip["y"]
+    assert tip["y"] + tip["height"] <= area["y"] + area["height"] + 1
+    named = tab.locator("#map .tip bdi").first.text_content()
+    tab.mouse.click(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    assert tab.locator(".query h3 > bdi").all_text_contents() == [named]
+
+
+def test_all_ten_neighbours_are_seen_without_scrolling_on_a_desk(show):
+    tab = show(run_page(photos(2.0)))
+    strips = tab.locator(".strip ol")
+    assert strips.first.locator("li").count() >= 10
+    for strip in strips.all():
+        assert strip.evaluate("one => one.scrollWidth <= one.clientWidth")
+    assert min(strip.bounding_box()["width"] for strip in tab.locator(".strip li .picture").all()) >= 75
+
+
+def test_confusions_show_the_query_beside_what_was_retrieved(show):
+    tab = show(run_page(photos(2.0)))
+    row = tab.locator('[data-table="confusions"] tbody tr').first
+    label, retrieved = (row.locator(where).text_content() for where in ("th", "td:nth-child(2)"))
+    assert row.locator("img").count() == 2
+    row.locator("button").click()
+    assert tab.locator(".query .label").text_content() == label
+    wrong = tab.locator(".query li:has(.picture.miss) .caption > bdi").first
+    assert wrong.text_content() == retrieved
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_the_links_at_the_top_lead_to_sections(show, kind):
+    tab = show(PAGES[kind]())
+    links = tab.get_by_label("On this page").locator("a")
+    for link in links.all():
+        assert tab.locator(f"{link.get_attribute('href')}:is(h2)").count() == 1
+    links.last.click()
+    target = tab.locator(links.last.get_attribute("href")).bounding_box()
+    assert target["y"] >= tab.locator("header").bounding_box()["height"]
+
+
+def test_paper_is_light_and_has_no_buttons(show):
+    tab = show(run_page(photos(2.0)), scheme="dark")
+    tab.emulate_media(media="print", color_scheme="dark")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(248, 248, 246)"
+    assert not tab.locator("#theme").is_visible()
+    assert not tab.get_by_role("button", name="Next").first.is_visible()
+
+
+def test_names_are_not_squeezed_into_a_column_of_letters(show):
+    tab = show(run_page(photos(2.0)), width=390)
+    for cell in tab.locator("tbody th").all():
+        assert cell.bounding_box()["width"] >= 70
+
+
 def test_hostile_names_are_shown_and_do_nothing(show):
     tab = show(run_page(hostile()))
     tab.get_by_label("Show").select_option("all")
-    seen = tab.locator(".query h3 bdi:first-child").all_text_contents()
+    seen = tab.locator(".query h3 > bdi").all_text_contents()
     tab.get_by_role("button", name="Next").first.click()
-    seen += tab.locator(".query h3 bdi:first-child").all_text_contents()
+    seen += tab.locator(".query h3 > bdi").all_text_contents()
     assert set(HOSTILE) <= set(seen)
     assert tab.evaluate("window.hit") is None
     assert tab.title() == f"{HOSTILE[2]} · recallatk"
@@ -201,6 +306,13 @@ def test_compare_filters_who_is_right(show):
     assert [option.split(":")[0] for option in options[1:3]] == ["good right, bad wrong", "bad right, good wrong"]
     assert sum(int(option.rsplit(" ", 1)[1]) for option in options[1:]) == 60
     assert tab.locator(".query").first.locator("ol").count() == 2
+    buttons = tab.get_by_label("Who is right at 1").get_by_role("button")
+    assert buttons.locator("nth=0").get_attribute("aria-pressed") == "true"
+    for button in buttons.all():
+        button.click()
+        found, words = button.locator("strong").text_content(), button.locator("bdi").text_content()
+        assert tab.get_by_label("Show").locator("option:checked").text_content() == f"{words}: {found}"
+        assert tab.get_by_role("status").first.text_content().split(" ")[0] == found
 
 
 def test_large_runs_open_and_filter_fast(show, capsys):

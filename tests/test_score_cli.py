@@ -228,6 +228,27 @@ def test_metrics_are_listed_with_their_spelling(call: Call) -> None:
         assert any(line.startswith(f"{spelling} ") and metric.summary in line for line in out.splitlines())
 
 
+def test_a_page_of_scores_has_the_number_and_says_why_there_are_no_lists(
+    trec: tuple[Path, Path], call: Call, tmp_path: Path
+) -> None:
+    pytest.importorskip("jinja2")
+    run, qrels = trec
+    pages = tmp_path / "page.html", tmp_path / "saved.html"
+    argv = ("score", "--run", run, "--qrels", qrels, "--report", pages[0], "--page-seed", 7)
+    code, out, err = call(*argv, "-o", tmp_path / "run")
+    assert (code, "wrote" in err) == (0, True), err
+    assert call("report", tmp_path / "run", "-o", pages[1])[0] == 0
+    for page in pages:
+        shown = page.read_text("utf-8")
+        assert "Scores have no embeddings, so the page has no neighbours and no map." in shown
+        assert out.splitlines()[-1].split()[-1] in shown  # the run id
+    assert '"seed":7' in pages[0].read_text("utf-8").replace(" ", "")
+    code, _, err = call("report", tmp_path / "run", "--format", "trec-run", "--qrels", qrels)
+    assert code == 3
+    assert "the run was made from scores" in err
+    assert call(*argv[:-4], "--page-seed", 7)[0] == 2
+
+
 def test_embed_says_that_it_does_not_read_qrels(trec: tuple[Path, Path], call: Call, tmp_path: Path) -> None:
     words = ("embed", tmp_path, "--encoder", "hog", "-o", tmp_path / "e.npy", "--qrels", trec[1])
     code, _, err = call(*words)

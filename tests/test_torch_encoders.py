@@ -19,7 +19,7 @@ from recallatk.encoders import expand_series, load_encoder
 from recallatk.encoders.consistency import check_encoder
 from recallatk.encoders.transforms import PixelSteps
 from recallatk.encoding import encode_all
-from recallatk.types import ChoiceError, RecallatkError
+from recallatk.types import ChoiceError, RecallatkError, TextEncoder
 
 pytestmark = [
     pytest.mark.integration,
@@ -240,6 +240,75 @@ def test_a_folder_of_open_clip_without_its_weights_is_an_error_not_a_random_mode
         _, transform = open_clip.create_model_from_pretrained(f"local-dir:{tmp_path}")
         expected = model.eval().encode_image(transform(photos[0])[None]).numpy()
     assert np.array_equal(encoder(photos[:1]), expected)
+
+
+TEXTS = ["a red hammer", "two pairs of scissors, on a table", "a red hammer"]
+
+
+def test_open_clip_encodes_texts_as_its_own_pipeline_does(tmp_path, photos):
+    open_clip = library("open_clip")
+    torch.manual_seed(7)
+    model = open_clip.create_model("RN50")
+    path = save(model.state_dict(), tmp_path / "weights.pt")
+    encoder = load_encoder(f"open_clip:RN50/{path}")
+    with torch.inference_mode():
+        expected = model.eval().encode_text(open_clip.get_tokenizer("RN50")(TEXTS)).numpy()
+    assert isinstance(encoder, TextEncoder)
+    assert np.array_equal(encoder.encode_texts(TEXTS), expected)
+    assert encoder.encode_texts(TEXTS[:1]).shape[1] == encoder(photos[:1]).shape[1]
+    assert encoder.text_preprocessing["tokenizer"] == "SimpleTokenizer"
+    assert encoder.text_preprocessing["context_length"] == 77
+    assert "tokenizer" not in str(encoder.preprocessing), "a run of images alone is what it was"
+    series = load_encoder(f"checkpoint:{path}?arch=open_clip:RN50")
+    assert np.array_equal(series.encode_texts(TEXTS), expected)
+
+
+def tiny_tokenizer(folder):
+    """Some words, each a token."""
+    transformers = library("transformers")
+    tokenizers = library("tokenizers")
+    words = ["<pad>", "<s>", "</s>", "a", "red", "hammer", "two", "pairs", "of", "scissors", "on", "table", "<unk>"]
+    model = tokenizers.models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="<unk>")
+    fast = tokenizers.Tokenizer(model)
+    fast.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    fast.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=fast, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    ).save_pretrained(folder)
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(("kind", "padding"), [("clip", "longest"), ("siglip", "max_length")])
+def test_transformers_encodes_texts_as_its_own_pipeline_does(kind, padding, tmp_path, photos):
+    model, _ = tiny(kind, tmp_path)
+    tokenizer = tiny_tokenizer(tmp_path)
+    encoder = load_encoder(f"hf:{tmp_path}")
+    length = model.config.text_config.max_position_embeddings
+    with torch.inference_mode():
+        tokens = tokenizer(TEXTS, padding=padding, truncation=True, max_length=length, return_tensors="pt")
+        output = model.eval().get_text_features(**tokens)
+    expected = output if isinstance(output, torch.Tensor) else output.pooler_output
+    rows = encoder.encode_texts(TEXTS)
+    assert np.array_equal(rows, expected.numpy())
+    assert rows[0] == pytest.approx(encoder.encode_texts(TEXTS[:1])[0], abs=1e-5), "alone as in a batch"
+    assert (encoder.text_preprocessing["padding"], encoder.text_preprocessing["context_length"]) == (padding, length)
+    assert rows.shape[1] == encoder(photos[:1]).shape[1]
+
+
+def test_a_tokenizer_that_is_not_there_is_missed_only_where_there_are_texts(tmp_path, photos):
+    tiny("clip", tmp_path)
+    encoder = load_encoder(f"hf:{tmp_path}")
+    assert encoder(photos[:1]).shape == (1, 16)
+    with pytest.raises(RecallatkError, match="its tokenizer could not be loaded") as caught:
+        encoder.encode_texts(TEXTS)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_images_alone_takes_no_texts(tmp_path):
+    tiny("dinov2", tmp_path)
+    assert not isinstance(load_encoder(f"hf:{tmp_path}"), TextEncoder)
 
 
 def tiny(kind: str, folder):

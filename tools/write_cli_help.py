@@ -28,9 +28,14 @@ def commands() -> list[str]:
 
 
 def help_text(command: str) -> str:
-    """What `recallatk COMMAND --help` prints on a terminal of fixed width."""
+    """What `recallatk COMMAND --help` prints on a terminal of fixed width, and the same of the commands below it."""
+    below = [name for name in app[command] if not name.startswith("-")]
+    return "\n\n".join(_help_of(words) for words in ([command], *([command, name] for name in below)))
+
+
+def _help_of(words: list[str]) -> str:
     screen = io.StringIO()
-    app.help_print([command], console=Console(file=screen, width=WIDTH, color_system=None))
+    app.help_print(words, console=Console(file=screen, width=WIDTH, color_system=None))
     return "\n".join(line.rstrip() for line in screen.getvalue().splitlines()).strip()
 
 

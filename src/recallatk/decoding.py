@@ -1,4 +1,4 @@
-"""Images ahead of the model: read, hashed, decoded and prepared on threads, and handed over in order."""
+"""Images ahead of the model: read, hashed, decoded and prepared on threads, and handed over in order; and texts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from recallatk.cache import CachedRow, RowStore
 from recallatk.cores import usable_cores
-from recallatk.images import DecodePolicy, content_of, decode, pillow_warnings_ignored, pixel_bytes
+from recallatk.images import (
+    DecodePolicy,
+    content_of,
+    decode,
+    is_stored,
+    pillow_warnings_ignored,
+    pixel_bytes,
+    stored_bytes,
+)
 from recallatk.types import Box, RecallatkError, Skipped
 
 BATCHES_AHEAD = 3
@@ -44,7 +51,7 @@ class _Read(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class DistinctImage:
-    """One distinct image on its way to its row.
+    """One distinct image, or text, on its way to its row.
 
     Attributes:
         name: the id of the first element that showed it.
@@ -176,13 +183,32 @@ class Ahead:
         return int(min(self._most, max(self._least, BYTES_AHEAD / self._size)))
 
 
+def distinct_texts(elements: Sequence[tuple[str, Any, Box | None]], cache: RowStore | None) -> Iterator[DistinctImage]:
+    """The text of each (id, text, box) in order; equal ones give the same object.
+
+    Raises:
+        RecallatkError: an element is no text.
+    """
+    seen: dict[str, DistinctImage] = {}
+    for name, text, _ in elements:
+        if not isinstance(text, str):
+            raise RecallatkError(f"{name}: {type(text).__name__} is no text; a set of texts holds nothing else")
+        content = content_of(text.encode("utf-8", "surrogatepass"))
+        if content not in seen:
+            cached = None if cache is None else cache.get(content)
+            seen[content] = DistinctImage(name, content, cached, ready=functools.partial(str, text))
+        yield seen[content]
+
+
 def _refuse(reason: str) -> Any:
     raise RecallatkError(f"{reason}; use decode=False")
 
 
 def _place(element: Any, box: Box | None) -> Hashable:
     """What tells that an element was seen before, without reading it."""
-    return (os.fspath(element) if _is_path(element) else id(element), box)
+    if isinstance(element, str | os.PathLike):
+        return (os.fspath(element), box)
+    return (element if is_stored(element) and isinstance(element, Hashable) else id(element), box)
 
 
 def _read(element: Any, box: Box | None, *, decode: bool) -> _Read:
@@ -190,7 +216,7 @@ def _read(element: Any, box: Box | None, *, decode: bool) -> _Read:
     data = _bytes_of(element, must_be_file=decode or not isinstance(element, str))
     if data is None:
         return _Read(None, None)
-    return _Read(content_of(data, box), data if decode and _is_path(element) else None)
+    return _Read(content_of(data, box), data if decode and is_stored(element) else None)
 
 
 def _decoded(
@@ -213,16 +239,14 @@ def _decoded(
     return _Ready(element, decoded.conversions, len(data) + size)
 
 
-def _is_path(element: Any) -> bool:
-    return isinstance(element, str | os.PathLike)
-
-
 def _bytes_of(element: Any, *, must_be_file: bool) -> bytes | None:
     """What makes an element the same image as another: a file's bytes, an array's; None where that is not known."""
-    if _is_path(element):
+    if isinstance(element, str | os.PathLike) and not must_be_file:
         # os.path: Path.is_file raises on a text that is too long for a name.
-        is_file = must_be_file or os.path.isfile(element)  # noqa: PTH113
-        return Path(element).read_bytes() if is_file else None
+        must_be_file = os.path.isfile(element)  # noqa: PTH113
+        return stored_bytes(element) if must_be_file else None
+    if is_stored(element):
+        return stored_bytes(element)
     if isinstance(element, np.generic) or type(element) in (np.ndarray, np.memmap):
         return None if element.dtype.hasobject else f"{element.dtype} {element.shape} ".encode() + element.tobytes()
     return pixel_bytes(element)

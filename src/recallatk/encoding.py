@@ -1,21 +1,22 @@
-"""From images to embeddings: batches, one encoding for each distinct image, nothing silently lost."""
+"""From images and texts to embeddings: batches, one encoding for each distinct one, nothing silently lost."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recallatk.cache import CachedRow, RowStore
-from recallatk.decoding import Ahead, DistinctImage, ImageError
+from recallatk.decoding import Ahead, DistinctImage, ImageError, distinct_texts
 from recallatk.encoders.evaluation_mode import check_evaluation_mode
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.types import (
     ChoiceError,
+    ElementKind,
     EmbeddingSet,
     Encoder,
     ImageSet,
@@ -23,20 +24,20 @@ from recallatk.types import (
     PreparingEncoder,
     RecallatkError,
     Skipped,
+    TextEncoder,
     as_numbers,
     unusable_rows,
 )
 from recallatk.wording import counted
 
 Progress = Callable[[int, int], None]
-"""Called with the number of images that are done and their total."""
+"""Called with the number of images and texts that are done and their total."""
 
 BATCH = 32
 SET_NAMES = ("query", "gallery")
 """How messages call the embeddings of the first and the second set."""
 
 
-FIX_ENCODER = "fix the encoder, or leave such images out with on_error='skip' (--on-error skip)"
 REPLACE_FILE = "replace the file, or leave such files out with on_error='skip' (--on-error skip)"
 """What to do about an image that cannot be used, by whose fault it is."""
 
@@ -49,8 +50,8 @@ class Encoded:
         sets: the embeddings of each set, without the rows of skipped images.
         skipped: the images that could not be used, with the reason.
         conversions: how many distinct images were converted in each way while decoding ("CMYK converted": 3).
-        distinct: how many distinct images went through the encoder.
-        cached: how many distinct images came from the cache instead.
+        distinct: how many distinct images and texts went through the encoder.
+        cached: how many of them came from the cache instead.
     """
 
     sets: tuple[EmbeddingSet, ...]
@@ -97,10 +98,13 @@ def encode(
     policy: DecodePolicy = DEFAULT_POLICY,
     on_error: OnError = "error",
     cache: RowStore | None = None,
+    text_cache: RowStore | None = None,
     workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Encoded:
     """Encode image sets in one pass; each distinct image is encoded once, so copies cannot differ by batch noise.
+
+    A set of texts goes to the encoder's `encode_texts`, each distinct text once.
 
     Args:
         sets: the queries alone, or the queries and the gallery.
@@ -111,36 +115,71 @@ def encode(
         on_error: an image that cannot be decoded, or whose embedding has no direction, is an error or is skipped.
         cache: rows by the sha256 of an image's bytes, read, and filled after every batch; for one encoder and one
             policy. `recallatk.cache.Cache` keeps them on disk, a dict in memory.
+        text_cache: the same for texts, by the sha256 of their UTF-8 bytes.
         workers: threads that read and decode beside the encoder; by default one for each core.
         on_progress: told after every batch.
 
     Raises:
         RecallatkError: names the image that could not be used (with `on_error="error"`), or the encoder's fault; more
-            than two sets, or no images.
+            than two sets, or no images; or texts for an encoder that takes none.
     """
     _check_batch(batch)
     if len(sets) > len(SET_NAMES):
         raise RecallatkError(f"there are {len(sets)} sets; give the queries alone, or the queries and the gallery")
-    elements = [
-        one for side in sets for one in zip(side.ids, side.elements, side.boxes or [None] * len(side), strict=True)
-    ]
-    if not decode and any(box for _, _, box in elements):
+    elements: dict[ElementKind, list[Any]] = {
+        kind: [
+            one
+            for side in sets
+            if side.kind == kind
+            for one in zip(side.ids, side.elements, side.boxes or [None] * len(side), strict=True)
+        ]
+        for kind in ("text", "image")
+    }
+    if not decode and any(box for _, _, box in elements["image"]):
         raise RecallatkError("boxes are cut out of decoded pictures; use decode=True (--hand-over pixels)")
-    if not elements:
+    total = sum(map(len, elements.values()))
+    if not total:
         raise RecallatkError("there are no images to encode; hand over at least one")
     if workers is not None and workers < 1:
         raise ChoiceError(f"workers={workers}: at least one thread must read images")
+    works = {
+        # Texts first: a tokenizer that is not there is known of at once.
+        "text": _Encoding(_text_tower(encoder, elements["text"]), batch, False, on_error, text_cache, "text", total),
+        "image": _Encoding(encoder, batch, decode, on_error, cache, "image", total),
+    }
+    found: dict[ElementKind, list[DistinctImage]] = {"text": [], "image": []}
+
+    def take_all(kind: ElementKind, items: Iterator[DistinctImage], before: int = 0) -> None:
+        for done, item in enumerate(items, start=before + 1):
+            found[kind].append(item)
+            works[kind].take(item)
+            if on_progress and (done % batch == 0 or done == total):
+                on_progress(done, total)
+        works[kind].flush()
+
+    take_all("text", distinct_texts(elements["text"], text_cache))
     first_step = encoder.prepare if isinstance(encoder, PreparingEncoder) else None
-    images = []
-    work = _Encoding(encoder, batch, decode, on_error, cache, len(elements))
     with Ahead(decode, policy, first_step, cache, workers=workers, batch=batch) as ahead:
-        for done, image in enumerate(ahead.in_order(elements), start=1):
-            images.append(image)
-            work.take(image)
-            if on_progress and (done % batch == 0 or done == len(elements)):
-                on_progress(done, len(elements))
-        work.flush()
-    return _assemble(sets, images, work)
+        take_all("image", ahead.in_order(elements["image"]), before=len(elements["text"]))
+    columns = {kind: work.embeddings.shape[1] for kind, work in works.items() if len(work.embeddings)}
+    if len(set(columns.values())) > 1:
+        raise RecallatkError(
+            f"the encoder gives {counted(columns['image'], 'column')} for images and {columns['text']} for texts; "
+            "rows of both must be of one dimension to be compared"
+        )
+    return _assemble(sets, found, works)
+
+
+def _text_tower(encoder: Encoder, texts: Sequence[Any]) -> Encoder:
+    """What encodes texts, refused before any work where there is none and there are texts."""
+    if isinstance(encoder, TextEncoder):
+        return encoder.encode_texts
+    if texts:
+        raise RecallatkError(
+            f"{texts[0][0]}: a text, and the encoder {_name_of(encoder)} takes images only; use an encoder with two "
+            "towers: open_clip:..., a model of images and texts by hf:..., or your own with a method encode_texts"
+        )
+    return encoder
 
 
 @dataclasses.dataclass(eq=False)
@@ -152,6 +191,7 @@ class _Encoding:
     decode: bool
     on_error: OnError
     cache: RowStore | None
+    kind: ElementKind
     total: int
     conversions: Counter[str] = dataclasses.field(default_factory=Counter)
     encoded: int = 0
@@ -206,7 +246,7 @@ class _Encoding:
         encoder = self.encoder
         if self.decode and isinstance(encoder, PreparingEncoder):
             encoder = encoder.encode_prepared
-        output = _encode_batch(elements, encoder, images[0].name)
+        output = _encode_batch(elements, encoder, images[0].name, self.kind)
         self._store(images, output, "the encoder returned", f"the batch of {images[0].name}")
         self.encoded += len(output)
         if self.cache is not None:
@@ -242,21 +282,28 @@ class _Encoding:
             image = images[row]
             image.failure = Skipped(image.name, f"{image.name}: its embedding {why}")
             if self.on_error == "error":
-                raise RecallatkError(f"{image.failure.reason}; {FIX_ENCODER}")
+                raise RecallatkError(f"{image.failure.reason}; {fix_encoder(self.kind)}")
 
     def _refuse(self, failure: Skipped) -> None:
         if self.on_error == "error":
             raise RecallatkError(f"{failure.reason}; {REPLACE_FILE}")
 
 
-def _assemble(sets: Sequence[ImageSet], images: list[DistinctImage], work: _Encoding) -> Encoded:
-    """Give every set the rows of its images, without those that failed."""
+def fix_encoder(kind: ElementKind = "image") -> str:
+    """What to do about an element whose row is of no use."""
+    return f"fix the encoder, or leave such {kind}s out with on_error='skip' (--on-error skip)"
+
+
+def _assemble(
+    sets: Sequence[ImageSet], found: Mapping[ElementKind, list[DistinctImage]], works: Mapping[str, _Encoding]
+) -> Encoded:
+    """Give every set the rows of its images or texts, without those that failed."""
     results: list[EmbeddingSet] = []
     skipped: dict[str, Skipped] = {}
-    start = 0
+    start = dict.fromkeys(found, 0)
     for side, name in zip(sets, SET_NAMES, strict=False):
-        own = images[start : start + len(side)]
-        start += len(side)
+        own = found[side.kind][start[side.kind] : start[side.kind] + len(side)]
+        start[side.kind] += len(side)
         kept = []
         for place, image in enumerate(own):
             if image.failure is None:
@@ -264,15 +311,15 @@ def _assemble(sets: Sequence[ImageSet], images: list[DistinctImage], work: _Enco
             else:
                 skipped[side.ids[place]] = Skipped(side.ids[place], _reason(side.ids[place], image.failure))
         if not own:
-            raise RecallatkError(f"there are no {name} images; hand over at least one")
+            raise RecallatkError(f"there are no {name} {side.kind}s; hand over at least one")
         if not kept:
             first = f"{side.ids[0]}: {skipped[side.ids[0]].reason}"
-            raise RecallatkError(f"no {name} image could be used: {len(own)} of {len(own)} skipped, e.g. {first}")
+            raise RecallatkError(f"no {name} {side.kind} could be used: {len(own)} of {len(own)} skipped, e.g. {first}")
         taken = side.take(kept)
         contents = tuple(own[place].content for place in kept)
         results.append(
             EmbeddingSet(
-                _rows(work.embeddings, [own[place].row for place in kept]),
+                _rows(works[side.kind].embeddings, [own[place].row for place in kept]),
                 taken.labels,
                 ids=taken.ids,
                 same=taken.same,
@@ -284,7 +331,11 @@ def _assemble(sets: Sequence[ImageSet], images: list[DistinctImage], work: _Enco
             )
         )
     return Encoded(
-        tuple(results), tuple(skipped.values()), dict(work.conversions), work.encoded, cached=work.from_cache
+        tuple(results),
+        tuple(skipped.values()),
+        dict(works["image"].conversions),
+        sum(work.encoded for work in works.values()),
+        cached=sum(work.from_cache for work in works.values()),
     )
 
 
@@ -300,13 +351,17 @@ def _reason(name: str, failure: Skipped) -> str:
     return failure.reason.removeprefix(f"{failure.item}: ").removeprefix(f"{name}: ")
 
 
-def _encode_batch(batch: list[Any], encoder: Encoder, name: str) -> npt.NDArray[Any]:
-    """Call the encoder and check that it returned one row an image.
+def _name_of(encoder: Any) -> str:
+    return str(getattr(encoder, "name", type(encoder).__name__))
+
+
+def _encode_batch(batch: list[Any], encoder: Encoder, name: str, kind: ElementKind = "image") -> npt.NDArray[Any]:
+    """Call the encoder and check that it returned one row an image, or a text.
 
     The result is a copy, because an encoder may use its buffer again.
     """
-    images = counted(len(batch), "image")
-    check_evaluation_mode(encoder, str(getattr(encoder, "name", type(encoder).__name__)))
+    images = counted(len(batch), kind)
+    check_evaluation_mode(encoder, _name_of(encoder))
     try:
         result = encoder(list(batch))
     except Exception as error:
@@ -316,8 +371,8 @@ def _encode_batch(batch: list[Any], encoder: Encoder, name: str) -> npt.NDArray[
     if output.ndim != 2 or len(output) != len(batch):
         raise RecallatkError(
             f"the encoder returned the shape {output.shape} for a batch of {images} ({name}); it must return one "
-            f"embedding row an image, shape ({len(batch)}, d); an encoder of one image must be wrapped: "
-            "lambda batch: np.stack([f(image) for image in batch])"
+            f"embedding row {'an image' if kind == 'image' else 'a text'}, shape ({len(batch)}, d); an encoder of one "
+            f"{kind} must be wrapped: lambda batch: np.stack([f({kind}) for {kind} in batch])"
         )
     if output.shape[1] == 0:
         raise RecallatkError(

@@ -5,8 +5,6 @@ Every function gives text; the command writes it.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -15,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from recallatk.markup import escape_latex, escape_markdown, make_table
+from recallatk.markup import escape_latex, escape_markdown, make_csv, make_table
 from recallatk.neighbours import Neighbours
 from recallatk.relevance import build_relevance
 from recallatk.report import Report
@@ -31,7 +29,6 @@ IN_MTEB = {
     "set_recall": "recall",
     "precision": "precision",
     "map": "map",
-    "mrr": "mrr",
     "ndcg": "ndcg",
 }
 """Our metric -> theirs. Their recall is the share of all positives that is found, ours is their hit rate."""
@@ -42,9 +39,6 @@ def as_csv(report: Report) -> str:
 
     Where a query may have several labels the cell is a JSON list.
     """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(report.queries)
     lists = {
         name: any(isinstance(value, tuple) for value in values)
         for name, values in report.queries.items()
@@ -54,9 +48,8 @@ def as_csv(report: Report) -> str:
         values.tolist() if isinstance(values, np.ndarray) else [_cell(v, several=lists[name]) for v in values]
         for name, values in report.queries.items()
     ]
-    for row in zip(*columns, strict=True):
-        writer.writerow(["" if value is None or value != value else value for value in row])
-    return stream.getvalue()
+    rows = (["" if value is None or value != value else value for value in row] for row in zip(*columns, strict=True))
+    return make_csv([list(report.queries), *rows])
 
 
 def as_markdown(reports: Mapping[str, Report], *, percent: bool = False) -> str:
@@ -92,6 +85,8 @@ def as_mteb(report: Report, *, task: str, split: str = "test") -> str:
         task: the name of the task.
         split: of the data.
     """
+    # Their means are over the languages of a result, so one without any has none; this is theirs for "no language".
+    place = {"hf_subset": "default", "languages": ["zxx-Zxxx"]}
     scores: dict[str, Any] = {}
     left_out = []
     for name, value in report.items():
@@ -105,7 +100,7 @@ def as_mteb(report: Report, *, task: str, split: str = "test") -> str:
         "dataset_revision": str(report.signature.protocol_id),
         "task_name": task,
         "mteb_version": None,
-        "scores": {split: [{**scores, "main_score": scores[main], "hf_subset": "default", "languages": []}]},
+        "scores": {split: [{**scores, "main_score": scores[main], **place}]},
         "evaluation_time": None,
         "kg_co2_emissions": None,
         "recallatk": {
@@ -248,7 +243,8 @@ def _notes(reports: Mapping[str, Report]) -> Iterator[tuple[str, str, str]]:
     for title, report in reports.items():
         first = next(iter(report.values_by_metric.values()))
         if first.interval is not None:
-            yield f"{title}: {describe_rule(report.intervals, first.interval.clusters)}", "", ""
+            rule = describe_rule(report.intervals, first.interval.clusters, labelled=report.num_labels > 0)
+            yield f"{title}: {rule}", "", ""
         for warning in report.warnings:
             yield f"{title}: {warning}", "", ""
         yield f"{title}: ", str(report.signature), f"run id {report.signature.run_id}"

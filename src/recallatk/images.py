@@ -6,15 +6,16 @@ import contextlib
 import dataclasses
 import hashlib
 import io
+import os
 import threading
 import warnings
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
-from recallatk.types import Box, RecallatkError
+from recallatk.types import Box, RecallatkError, Stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,6 +134,21 @@ def pixel_bytes(image: object) -> bytes | None:
         return None
     info = (image.info.get("transparency"), image.info.get("icc_profile"))
     return repr((image.mode, image.size, image.getpalette(None), _orientation(image), *info)).encode() + image.tobytes()
+
+
+def is_stored(element: object) -> bool:
+    """Whether `stored_bytes` can read it: a path, or another image that is stored."""
+    return isinstance(element, str | os.PathLike | Stored)
+
+
+def stored_bytes(element: str | os.PathLike[str] | Stored) -> bytes:
+    """The bytes of an image that lies somewhere: a file's, or those of a part of a larger one.
+
+    Raises:
+        OSError: they cannot be read.
+        ValueError: a path with a NUL in it.
+    """
+    return Path(element).read_bytes() if isinstance(element, str | os.PathLike) else element.read_bytes()
 
 
 def content_of(data: bytes, box: Box | None = None) -> str:

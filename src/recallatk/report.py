@@ -250,7 +250,8 @@ class Report(Mapping[str, float]):
         if not known:
             return []
         several = self.protocol.relevance == "labels"
-        lines = [describe_rule(self.intervals, next(iter(known.values())).clusters, several=several)]
+        clusters = next(iter(known.values())).clusters
+        lines = [describe_rule(self.intervals, clusters, several=several, labelled=self.num_labels > 0)]
         for name, interval in known.items():
             low, high = (_number(end, percent=percent) for end in (interval.low, interval.high))
             lines.append(f"{name}: {low} to {high}" + _in_brackets(interval))

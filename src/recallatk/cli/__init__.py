@@ -5,14 +5,13 @@
 import functools
 import io
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
+from cyclopts import App, CycloptsError, Parameter
 
 from recallatk.cli.check import check
 from recallatk.cli.cluster import (
@@ -24,7 +23,9 @@ from recallatk.cli.cluster import (
     session,
 )
 from recallatk.cli.compare import compare
+from recallatk.cli.datasets import check_embeddings, datasets, part_of, published_of
 from recallatk.cli.delivery import check_metrics, check_output, deliver
+from recallatk.cli.filling import check_whole_numbers, fill_protocol
 from recallatk.cli.flags import (
     NO_EMBEDDINGS,
     NO_ENCODING,
@@ -56,18 +57,21 @@ from recallatk.cli.info import info
 from recallatk.cli.inputs import (
     encode_images,
     encode_sample,
+    join,
     load_encoders,
     load_files,
     load_images,
     naming,
+    read_qrels,
     with_qrels,
 )
 from recallatk.cli.page import check_page_file, page_of_each
 from recallatk.cli.plan import plan
 from recallatk.cli.printing import DATA, INTERRUPTED, USAGE, fail, make_console, print_table, progress, tell, tell_notes
 from recallatk.cli.report import report as report_command
-from recallatk.cli.score import LABELLED, read_qrels, score
+from recallatk.cli.score import LABELLED, score
 from recallatk.cli.verify import verify
+from recallatk.cli.views import Views, each_view, plan_runs, views_asked
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
 from recallatk.wording import counted
 
@@ -119,6 +123,7 @@ def eval_(
     ranking: Ranking = NO_RANKING,
     cluster: Cluster = NO_CLUSTER,
     gate: Gate = NO_GATE,
+    published: bool = False,
     output: Output = NO_OUTPUT,
     report: Annotated[Path | None, Parameter(group=PAGE_GROUP)] = None,
     page: PageContent = NO_PAGE,
@@ -128,45 +133,66 @@ def eval_(
     Short forms: -k for --ks (-k 1,5,10), -m for --metric, -o for --output.
 
     Args:
-        data: a folder with query/ and gallery/, a folder of class folders (leave-one-out), or a manifest.
+        data: a folder with query/ and gallery/, a folder of class folders (leave-one-out), a manifest, or a benchmark;
+            beside --query it says what the rows of the embeddings are.
         encoder: a name (see `recallatk encoders`) or module:attribute; several give one table.
         metric: metrics beside recall@k: set_recall@5, map, mrr (see `recallatk metrics`).
         protocol_file: a TOML file, or the record of an earlier run, whose protocol is used; flags given win.
+        published: hold the numbers against the rows published for the benchmark that --layout names.
         report: write an HTML page that shows the number and the queries; several encoders have a file each.
     """
     started = datetime.now(UTC)
-    several = len(encoder) > 1
+    views = views_asked(reading, embeddings)
     check_page_file(report, page, overwrite=output.overwrite)
     engine = ranking.arguments()
+    part = part_of(reading.layout, reading.part)
+    metric = metric or (part.metrics if part is not None else ())
+    compare_rows = published_of(reading) if published else None
     names = check_metrics(metric)
     conditions = read_gate(gate, (*(f"recall@{k}" for k in protocol.ks), *names))
     labelled = protocol.relevance in LABELLED
     if embeddings.query is not None or embeddings.gallery is not None:
-        if data is not None or encoder:
-            raise ChoiceError("give DATA with --encoder, or --query with embeddings, not both")
-        folders = check_output(output, ("embeddings",), report=report)
-        make_page = page_of_each(report, page, names=("embeddings",), output=output)
-        files = load_files(embeddings, reading, labels_required=labelled, memory=engine["memory"])
+        if encoder:
+            raise ChoiceError("give DATA with --encoder, or embeddings with --query, not both")
+        planned = plan_runs(("embeddings",), views)
+        folders = check_output(output, planned.folders, report=report)
+        dataset = None if data is None else load_images(data, reading, labels_required=labelled)
+        make_page = page_of_each(report, page, names=tuple(planned.runs), output=output, dataset=dataset)
+        files = load_files(embeddings, reading, labels_required=labelled and data is None, memory=engine["memory"])
         if cluster.dry_run:
             return print_plan_of_files(cluster, files.query, files.gallery, engine)
-        jobs: Iterator[tuple[str, Any]] = iter([("embeddings", files)])
+        joined = check_embeddings(files, reading) if dataset is None else join(files, dataset, reading)
+        jobs: Iterator[tuple[str, Any]] = iter([("embeddings", joined)])
     else:
         loaded = load_encoders(encoder, encoding)
-        several = len(loaded) > 1
-        folders = check_output(output, tuple(loaded), report=report)
+        planned = plan_runs(tuple(loaded), views)
+        folders = check_output(output, planned.folders, report=report)
         dataset = load_images(data, reading, labels_required=labelled)
-        make_page = page_of_each(report, page, names=tuple(loaded), output=output, dataset=dataset, exif=encoding.exif)
+        make_page = page_of_each(
+            report, page, names=tuple(planned.runs), output=output, dataset=dataset, exif=encoding.exif
+        )
         if cluster.dry_run:
             sample = functools.partial(encode_sample, loaded, reading, encoding)
             return print_plan_of_images(cluster, dataset, sample, engine)
-        jobs = encode_images(dataset, loaded, reading, encoding, output, cluster.elsewhere(several=several))
+        jobs = encode_images(dataset, loaded, reading, encoding, output, cluster.elsewhere(several=len(loaded) > 1))
     if reading.qrels is not None:
         qrels = read_qrels(reading.qrels, protocol)
         jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
+    jobs = each_view(jobs, planned)
+    several = len(planned.runs) > 1
     choices = {**engine, "intervals": intervals, "cluster": cluster.run_on}
     runs = _evaluate(jobs, protocol, metric, choices, started, several=several, quiet=output.quiet)
     with session(cluster):
-        deliver(runs, output, folders, several=several, conditions=conditions, make_page=make_page)
+        deliver(
+            runs,
+            output,
+            folders,
+            several=several,
+            side_by_side=Views(planned, output) if views else None,
+            conditions=conditions,
+            make_page=make_page,
+            more_lines=compare_rows,
+        )
     return None
 
 
@@ -294,15 +320,9 @@ def metrics() -> None:
     print_table(("metric", "what it is"), rows)
 
 
-@app.command
-def datasets() -> None:
-    """The layouts of DATA that are read."""
-    from recallatk.datasets import LAYOUTS
-
-    print_table(("layout", "what it is"), [(name, layout.summary) for name, layout in LAYOUTS.items()])
-
-
-app.command(report_command)  # behind eval: of an unknown command's neighbours only the first eight are named
+# Behind eval: of an unknown command's neighbours only the first eight are named.
+app.command(datasets)
+app.command(report_command)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -310,7 +330,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every letter
             stream.reconfigure(errors="backslashreplace")
-    app.config = [_fill_protocol, _check_whole_numbers]
+    app.config = [fill_protocol, check_whole_numbers]
     try:
         app(
             expand_tokens(sys.argv[1:] if argv is None else argv),
@@ -332,41 +352,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         # What is left in the buffer goes nowhere; else Python would complain of it at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-
-
-def _fill_protocol(_app: App, _commands: Any, arguments: ArgumentCollection) -> None:
-    """Fill protocol flags that were not given: from the file that --protocol names, and from what --qrels means."""
-    from recallatk.run import read_protocol
-
-    by_name = {name: argument for argument in arguments for name in argument.names}
-    source, qrels = by_name.get("--protocol"), by_name.get("--qrels")
-    path = source.tokens[0].value if source is not None and source.tokens else ""
-    found = read_protocol(path) if path else {}
-    if qrels is not None and qrels.tokens and "--relevance" in by_name:
-        path, found = path or "--qrels", {"relevance": "qrels", **found}
-    for field, value in found.items():
-        argument = by_name[f"--{field.replace('_', '-')}"]
-        if not argument.tokens:
-            values = value if isinstance(value, list | tuple) else [value]
-            for index, one in enumerate(values):
-                argument.append(Token(keyword=argument.names[0], value=str(one), source=path, index=index))
-
-
-def _check_whole_numbers(_app: App, _commands: Any, arguments: ArgumentCollection) -> None:
-    """Refuse 1.5 where a whole number is meant; the library would round it."""
-    for argument in arguments:
-        if int not in (argument.hint, *get_args(argument.hint)):
-            continue
-        wrong = [token.value for token in argument.tokens if not re.fullmatch(r"[+-]?[0-9]+", token.value)]
-        if not wrong:
-            continue
-        problem = f"{wrong[0]!r} is not a whole number"
-        if argument.name == "--ks":
-            try:
-                EvalProtocol(ks=(wrong[0],))  # type: ignore[arg-type]  # it has the words for what is wrong
-            except ChoiceError as error:
-                problem = str(error)
-        raise ChoiceError(f"{argument.name}: {problem}")
 
 
 def _evaluate(

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from recallatk.cli.flags import ENCODING_GROUP, NO_PROTOCOL, NO_READING, OUTPUT_GROUP, Protocol, Reading
-from recallatk.cli.inputs import load_images
+from recallatk.cli.inputs import load_images, read_qrels
 from recallatk.cli.printing import DATA, print_table, progress, tell
-from recallatk.cli.score import LABELLED, read_qrels
+from recallatk.cli.score import LABELLED
 from recallatk.wording import counted, one_line
 
 LABELS_SHOWN = 20

@@ -12,8 +12,11 @@ from cyclopts import Parameter
 
 from recallatk.cli.flags import INTERVALS_GROUP, NO_PAGE, OUTPUT_GROUP, PAGE_GROUP, Many, PageContent
 from recallatk.cli.page import check_page_file, write_compare_page
+from recallatk.cli.printing import tell
+from recallatk.markup import count_formulas
 from recallatk.statistics import RESAMPLES, SEED
 from recallatk.types import ChoiceError, RecallatkError
+from recallatk.wording import counted
 
 Form = Literal["text", "markdown", "latex", "csv", "json"]
 SUFFIXES: dict[str, Form] = {
@@ -113,7 +116,7 @@ def compare(
         resamples=resamples,
         seed=seed,
     )
-    write_result(_form(found, form, everything=all_), output)
+    write_result(_form(found, form, everything=all_), output, form)
     if report is not None:
         folders = {one: run_folder(run) for one, run in zip(names, runs, strict=True)}
         write_compare_page(found, reports, folders, report, page, overwrite=overwrite)
@@ -127,9 +130,13 @@ def _form(found: Any, form: Form, *, everything: bool) -> str:
     return str({"latex": found.latex, "csv": found.csv, "json": found.to_json}[form]())
 
 
-def write_result(text: str, file: Path | None) -> None:
-    """Print a result, or write it to a file."""
+def write_result(text: str, file: Path | None, form: str) -> None:
+    """Print a result, or write it to a file; of CSV, say which cells a spreadsheet would run."""
     text = text.removesuffix("\n")
+    formulas = count_formulas(text) if form == "csv" else 0
+    if formulas:
+        begin = counted(formulas, "cell begins", "cells begin")
+        tell([f"{begin} with = + - or @, which a spreadsheet takes for a formula; import the columns as text"])
     if file is None:
         print(text)
         return

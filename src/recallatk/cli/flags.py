@@ -55,10 +55,14 @@ class Reading:
     Attributes:
         queries_folder: a folder of queries anywhere, together with --gallery-folder, in place of DATA.
         gallery_folder: a folder of gallery images anywhere.
-        layout: folder, classes or manifest; by default what DATA looks like.
+        layout: folder, classes, manifest or a benchmark (see `recallatk datasets`); by default what DATA looks like. A
+            benchmark brings its protocol and metrics; flags given win.
+        part: which evaluation of a benchmark; see `recallatk datasets show NAME`.
+        counts: whether a benchmark's copy must have the official counts, or may have others (any), which is said.
+        split_column: the column of a table of wildlife-datasets that tells queries from gallery.
         label_from: parent (the folder that holds the image), or regex:... searched in the path below DATA.
         label_separator: splits a label into several, such as "|".
-        root: what the paths of a manifest are relative to; by default its folder.
+        root: what the paths of a manifest or another table are relative to; by default its folder.
         limit: at most so many images a side, seeded and stratified by label, for a first look.
         seed: the seed of --limit.
         on_error: an image or row that cannot be used is an error, or is skipped and counted.
@@ -68,6 +72,9 @@ class Reading:
     queries_folder: Path | None = None
     gallery_folder: Path | None = None
     layout: str | None = None
+    part: str | None = None
+    counts: Literal["official", "any"] = "official"
+    split_column: str | None = None
     label_from: str = "parent"
     label_separator: str | None = None
     root: Path | None = None
@@ -125,12 +132,14 @@ class Embeddings:
         gallery: embeddings of the gallery.
         query_labels: labels for a bare .npy: .npy, .txt (one a line), .csv, .tsv, .json or .parquet.
         gallery_labels: labels for a bare .npy of the gallery.
+        both_directions: from the gallery to the queries too, side by side, as between texts and images.
     """
 
     query: Path | None = None
     gallery: Path | None = None
     query_labels: Path | None = None
     gallery_labels: Path | None = None
+    both_directions: bool = False
 
 
 @Parameter(name="*", group=SCORES_GROUP)
@@ -233,6 +242,7 @@ class PageContent:
         only_wrong: only queries that miss at the smallest k.
         pictures: inside the page (embed), in a folder beside it (folder), or none.
         max_size: what page and pictures may take together; pictures become smaller, then fewer, and that is said.
+        page_seed: of its random choices, and of the random order of the queries.
     """
 
     num_queries: int = 500
@@ -240,12 +250,14 @@ class PageContent:
     only_wrong: bool = False
     pictures: Literal["embed", "folder", "none"] = "embed"
     max_size: str = "30MB"
+    page_seed: int = 0
 
     def options(self) -> Any:
         """As `PageOptions`."""
         from recallatk.page import PageOptions
 
-        return PageOptions(**{**vars(self), "max_size": parse_bytes(self.max_size, "--max-size")})
+        given = {**vars(self), "max_size": parse_bytes(self.max_size, "--max-size")}
+        return PageOptions(seed=given.pop("page_seed"), **given)
 
 
 # What a command gets when none of a group's flags is there; frozen, so sharing them is safe.
@@ -270,7 +282,7 @@ EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors", ".h5", ".hdf5"}
 # Flags that no value follows.
 SWITCHES = {
     f"--{field.name.replace('_', '-')}"
-    for group in (Cluster, Encoding, Gate, Output, PageContent)
+    for group in (Cluster, Embeddings, Encoding, Gate, Output, PageContent)
     for field in dataclasses.fields(group)
     if field.type is bool
 }

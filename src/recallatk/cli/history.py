@@ -75,7 +75,7 @@ def history(
         written = getattr(found, format)(percent=percent)
         if output is None and not _has_blocks():
             written = without_blocks(written)
-    write_result(written, output)
+    write_result(written, output, format)
     if plot is not None:
         plot_history(found, plot)
         tell([f"wrote {plot}"])

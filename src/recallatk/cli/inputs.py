@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from recallatk.cli.flags import NO_ENCODING, Embeddings, Encoding, Output, Reading
 from recallatk.cli.printing import progress
-from recallatk.types import ChoiceError, Dataset, Encoder, Qrels, RecallatkError
+from recallatk.types import ChoiceError, Dataset, Encoder, EvalProtocol, Qrels, RecallatkError
 
 if TYPE_CHECKING:
     from recallatk.run import EncodedDataset
@@ -60,6 +60,7 @@ def load_images(data: Path | None, reading: Reading, *, labels_required: bool) -
         raise ChoiceError("name DATA: a folder with query/ and gallery/, a folder of class folders, or a manifest")
     else:
         common |= {"root": reading.root, "labels_required": labels_required}
+        common |= {"part": reading.part, "counts": reading.counts, "split_column": reading.split_column}
         dataset = load_dataset(data, layout=reading.layout, on_error=reading.on_error, **common)
     return dataset if reading.limit is None else sample_dataset(dataset, reading.limit, seed=reading.seed)
 
@@ -113,11 +114,12 @@ def _encode(
     from recallatk.run import encode_dataset
 
     policy = DecodePolicy(exif=encoding.exif)
+    looked_at = dataset.query if dataset.query.kind == "image" or dataset.gallery is None else dataset.gallery
     check = (
         check_encoder_on_files(
             encoder,
-            dataset.query.elements,
-            dataset.query.ids,
+            looked_at.elements,
+            looked_at.ids,
             policy=policy,
             decode=encoding.hand_over == "pixels",
         )
@@ -168,6 +170,13 @@ def load_files(
     )
 
 
+def join(files: EncodedDataset, dataset: Dataset, reading: Reading) -> EncodedDataset:
+    """The embeddings with what DATA says of their rows."""
+    from recallatk.run import join_dataset
+
+    return join_dataset(files, dataset, on_error=reading.on_error)
+
+
 def with_qrels(encoded: EncodedDataset | RecallatkError, qrels: Qrels, path: Path) -> EncodedDataset | RecallatkError:
     """The data set with judged pairs from a file, which the record names; an error stays one."""
     if isinstance(encoded, RecallatkError):
@@ -186,3 +195,13 @@ def naming(spec: str, *, several: bool) -> Iterator[None]:
         if not several:
             raise
         raise type(error)(f"encoder {spec}: {error}") from error
+
+
+def read_qrels(path: Path, protocol: EvalProtocol) -> Qrels:
+    """Read judged pairs, and refuse those that the protocol would pass over."""
+    from recallatk.datasets import load_qrels
+
+    qrels = load_qrels(path)
+    if protocol.relevance != "qrels" and qrels.levels is None:
+        raise ChoiceError(f"--qrels {path}: relevance={protocol.relevance} does not look at it; use --relevance qrels")
+    return qrels

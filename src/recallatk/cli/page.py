@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recallatk.cli.flags import NO_PAGE, Output, PageContent
+from recallatk.cli.inputs import read_qrels
 from recallatk.cli.printing import tell
 from recallatk.types import ChoiceError, Dataset, RecallatkError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from recallatk.page import Images, Page, PageSource
     from recallatk.report import Report
 
+OF_SCORES = "Scores have no embeddings, so the page has no neighbours and no map."
 MakePage = Callable[[str, Any, Any], None]
 """Called with the name of a run, its report and its embeddings, when they are there."""
 
@@ -74,7 +76,9 @@ def page_of_each(
         from recallatk.page import Images, PageSource, run_page
 
         images = (
-            Images(missing="this run is of embeddings, not of images.") if dataset is None else images_of(dataset, exif)
+            images_of(dataset, exif)
+            if dataset is not None
+            else Images(missing=f"this run is of {'scores' if encoded is None else 'embeddings'}, not of images.")
         )
         source = PageSource(
             report,
@@ -83,9 +87,7 @@ def page_of_each(
             gallery=None if encoded is None else encoded.gallery,
             qrels=None if encoded is None else encoded.qrels,
             images=images,
-            missing=""
-            if encoded is not None
-            else "Scores have no embeddings, so the page has no neighbours and no map.",
+            missing="" if encoded is not None else OF_SCORES,
         )
         write(run_page(source, content.options()), files[name], overwrite=output.overwrite, quiet=output.quiet)
 
@@ -94,20 +96,30 @@ def page_of_each(
 
 def images_of(dataset: Dataset, exif: Exif) -> Images:
     """Where the pictures of a data set lie."""
-    from recallatk.images import DecodePolicy
+    from recallatk.images import DecodePolicy, is_stored
     from recallatk.page import Images
 
     def places(side: Any) -> dict[str, Any]:
+        if side.kind == "text":
+            return {}
         boxes = side.boxes or itertools.repeat(None)
         paired = zip(side.ids, side.elements, boxes, strict=False)
-        return {name: (element, box) for name, element, box in paired if isinstance(element, str | os.PathLike)}
+        return {name: (element, box) for name, element, box in paired if is_stored(element)}
 
     query = places(dataset.query)
     gallery = query if dataset.gallery is None else places(dataset.gallery)
-    return Images(query, gallery, DecodePolicy(exif=exif))
+    sides = [dataset.query] if dataset.gallery is None else [dataset.query, dataset.gallery]
+    texts = {
+        name: text for side in sides if side.kind == "text" for name, text in zip(side.ids, side.elements, strict=True)
+    }
+    if dataset.views:  # each side is the gallery of a view
+        query = gallery = {**query, **gallery}
+    return Images(query, gallery, texts, DecodePolicy(exif=exif))
 
 
-def source_of_run(name: str, report: Report, folder: Path, *, data: Path | None, pictures: bool) -> PageSource:
+def source_of_run(
+    name: str, report: Report, folder: Path, *, data: Path | None, pictures: bool, qrels: Path | None = None
+) -> PageSource:
     """A saved run with the embeddings and images that are still there; what is not is said on the page.
 
     Args:
@@ -116,17 +128,21 @@ def source_of_run(name: str, report: Report, folder: Path, *, data: Path | None,
         folder: its folder.
         data: where its images lie now; by default where the record says.
         pictures: whether images are wanted.
+        qrels: where the judged pairs lie now; by default where the record says.
 
     Raises:
-        RecallatkError: the images are not where `data` says.
+        RecallatkError: the images are not where `data` says, or the qrels are not those of the run.
     """
     from recallatk.page import Images, PageSource
-    from recallatk.verification.repeat import dataset_of, embeddings_of
+    from recallatk.verification.saved import dataset_of, embeddings_of
 
-    encoded, missing = None, ""
+    encoded, missing = None, OF_SCORES if report.embedding_dim is None else ""
     try:
-        encoded = embeddings_of(report, folder)
+        judged = None if qrels is None else read_qrels(qrels, report.protocol)
+        encoded = embeddings_of(report, folder, qrels=judged, data=data)
     except RecallatkError as error:
+        if qrels is not None:
+            raise
         missing = f"No neighbours, confusions or map: {error}."
     images = Images(missing="they were not asked for (--pictures none).")
     if pictures:
@@ -156,7 +172,14 @@ def write(page: Page, file: Path, *, overwrite: bool, quiet: bool = False) -> No
 
 
 def write_run_page(
-    run: Path, file: Path, content: PageContent, *, data: Path | None, overwrite: bool, name: str | None
+    run: Path,
+    file: Path,
+    content: PageContent,
+    *,
+    data: Path | None,
+    qrels: Path | None,
+    overwrite: bool,
+    name: str | None,
 ) -> None:
     """The page of a saved run."""
     check_page_file(file, content, overwrite=overwrite)
@@ -166,7 +189,8 @@ def write_run_page(
     folder = run_folder(run)
     report = load_report(folder)
     title = name or folder.resolve().name
-    source = source_of_run(title, report, folder, data=data, pictures=content.pictures != "none")
+    pictures = content.pictures != "none"
+    source = source_of_run(title, report, folder, data=data, pictures=pictures, qrels=qrels)
     write(run_page(source, content.options()), file, overwrite=overwrite)
 
 

@@ -18,14 +18,15 @@ def print_comparison(reports: dict[str, Any], *, percent: bool) -> None:
     first = next(iter(reports.values()))
     rows = []
     for spec, report in reports.items():
-        values = [_with_interval(value, percent=percent) for value in report.values_by_metric.values()]
+        values = [with_interval(value, percent=percent) for value in report.values_by_metric.values()]
         counts = (report.num_evaluated, report.num_excluded, len(report.provenance.skipped), report.embedding_dim)
         rows.append((spec, *values, *map(str, counts), report.signature.run_id))
     print_table(("encoder", *first, "evaluated", "excluded", "skipped", "dim", "run id"), rows)
     tell([f"{spec}: {warning}" for spec, report in reports.items() for warning in report.warnings])
 
 
-def _with_interval(value: Any, *, percent: bool) -> str:
+def with_interval(value: Any, *, percent: bool) -> str:
+    """A value, and the ends of its interval in brackets."""
     text = f"{100 * value.value:.4f}" if percent else f"{value.value:.6f}"
     if value.interval is None:
         return text
@@ -80,8 +81,13 @@ def tell(lines: Sequence[str], *, quiet: bool = False) -> None:
 
 def tell_notes(provenance: Any, *, quiet: bool, prefix: str = "") -> None:
     """What was left aside, converted or skipped, on standard error."""
+    tell(note_lines(provenance, prefix=prefix), quiet=quiet)
+
+
+def note_lines(provenance: Any, *, prefix: str = "") -> list[str]:
+    """What was left aside, converted or skipped, a line each."""
     skipped = [f"skipped {item.item}: {item.reason}" for item in provenance.skipped]
-    tell([prefix + line for line in (*provenance.notes, *skipped)], quiet=quiet)
+    return [prefix + line for line in (*provenance.notes, *skipped)]
 
 
 def fail(message: str, code: int) -> None:

@@ -10,9 +10,9 @@ from cyclopts import Parameter
 
 from recallatk.cli.compare import check_file, write_result
 from recallatk.cli.flags import NO_PAGE, OUTPUT_GROUP, PAGE_GROUP, Many, PageContent
+from recallatk.cli.inputs import read_qrels
 from recallatk.cli.page import check_page_file, write_run_page
 from recallatk.cli.printing import tell
-from recallatk.cli.score import read_qrels
 from recallatk.types import ChoiceError, RecallatkError
 from recallatk.wording import counted
 
@@ -58,7 +58,8 @@ def report(
         percent: values in 0..100 (csv, json and mteb have 0..1 always).
         name: what the runs are called, one for each (mteb: the task); by default the ends of their paths.
         length: trec-run: how many items a list has.
-        qrels: trec-run, trec-qrels: the judged pairs that the run was evaluated with.
+        qrels: html, trec-run, trec-qrels: the judged pairs that the run was evaluated with; by default from where the
+            record says.
         data: html: where the images lie now; by default where the record says.
     """
     from recallatk.exports import FORMATS
@@ -73,14 +74,14 @@ def report(
     if format is None and suffix and suffix not in SUFFIXES:
         raise ChoiceError(f"{output}: {suffix} names no form; end it in {', '.join(SUFFIXES)}, or use --format")
     form = format or SUFFIXES.get(suffix, "text")
-    if qrels is not None and form not in TREC:
-        raise ChoiceError(f"--qrels is for {' and '.join(TREC)}, not for {form}")
+    if qrels is not None and form not in (*TREC, "html"):
+        raise ChoiceError(f"--qrels is for {', '.join(TREC)} and html, not for {form}")
     if form != "html" and data is not None:
         raise ChoiceError(f"--data is for html, not for {form}")
     if form == "html":
         if output is None or len(runs) > 1:
             raise ChoiceError("a page is of one run and needs its file: recallatk report RUN --output page.html")
-        write_run_page(runs[0], output, page, data=data, overwrite=overwrite, name=next(iter(name), None))
+        write_run_page(runs[0], output, page, data=data, qrels=qrels, overwrite=overwrite, name=next(iter(name), None))
         return
     check_page_file(None, page, overwrite=overwrite)
     folders = [run_folder(run) for run in runs]
@@ -90,9 +91,9 @@ def report(
             raise ChoiceError(f"the form {form} holds one run, not {len(runs)}; write them one by one")
         title, found = next(iter(reports.items()))
         lines = _trec(form, folders[0], title, found, length=length, qrels=qrels)
-        write_result("\n".join(lines), output)
+        write_result("\n".join(lines), output, form)
     else:
-        write_result(FORMATS[form](reports, percent), output)
+        write_result(FORMATS[form](reports, percent), output, form)
     if output is not None:
         tell([f"wrote {output}"])
 
@@ -101,12 +102,12 @@ def _trec(form: str, folder: Path, title: str, found: Any, *, length: int, qrels
     """The lines of lists or qrels; what is to be known of them goes to standard error."""
     from recallatk.exports import cut_ties, trec_ids, trec_qrels, trec_run
     from recallatk.neighbours import nearest
-    from recallatk.verification.repeat import embeddings_of
+    from recallatk.verification.saved import check_qrels, embeddings_of, judgements_of, needs_judgements
 
     protocol = found.protocol
-    judged = None if qrels is None else read_qrels(qrels, protocol)
-    if judged is None and (protocol.relevance == "qrels" or protocol.level != "none"):
-        raise ChoiceError("the run was judged by qrels; name them: --qrels FILE")
+    judged = judgements_of(found, folder) if qrels is None else read_qrels(qrels, protocol)
+    if judged is None and needs_judgements(protocol):
+        raise ChoiceError("the run was judged by qrels, and does not say where they lie; name them: --qrels FILE")
     if not found.samples:
         raise RecallatkError(f"{folder}: the run keeps no samples, so it is from an earlier version; repeat it")
     query, gallery = found.samples.get("query", found.samples.get("both")), found.samples.get("gallery")
@@ -115,8 +116,12 @@ def _trec(form: str, folder: Path, title: str, found: Any, *, length: int, qrels
     if form == "trec-qrels":
         if protocol.no_positive == "miss":
             tell(["queries without a positive are misses here; qrels do not hold them, so trec_eval leaves them out"])
+        if judged is not None:
+            check_qrels(found, query, gallery, judged)
         return trec_qrels(query, gallery, protocol=protocol, qrels=judged)
-    encoded = embeddings_of(found, folder)
+    encoded = embeddings_of(found, folder, qrels=judged)
+    if encoded is None and found.embedding_dim is None:
+        raise RecallatkError(f"{folder}: the run was made from scores, and lists are made from embeddings")
     if encoded is None:
         raise RecallatkError(
             f"{folder}: the run keeps no embeddings, which lists are made from; repeat it with --save-embeddings"

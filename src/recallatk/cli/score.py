@@ -13,16 +13,21 @@ from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_INTERVALS,
     NO_OUTPUT,
+    NO_PAGE,
     NO_PROTOCOL,
     NO_SCORES,
+    PAGE_GROUP,
     Intervals,
     Many,
     Output,
+    PageContent,
     Protocol,
     Scores,
     parse_bytes,
 )
-from recallatk.types import ChoiceError, EvalProtocol, Qrels
+from recallatk.cli.inputs import read_qrels
+from recallatk.cli.page import check_page_file, page_of_each
+from recallatk.types import ChoiceError
 
 LABELLED = ("label", "labels")
 """The kinds of relevance that look at labels."""
@@ -38,6 +43,8 @@ def score(
     scores: Scores = NO_SCORES,
     cluster: Cluster = NO_CLUSTER,
     output: Output = NO_OUTPUT,
+    report: Annotated[Path | None, Parameter(group=PAGE_GROUP)] = None,
+    page: PageContent = NO_PAGE,
 ) -> None:
     """Score what any system returned: a TREC run with qrels, ranked lists, or a matrix of scores.
 
@@ -48,15 +55,19 @@ def score(
         metric: metrics beside recall@k: set_recall@5, map, mrr (see `recallatk metrics`).
         memory: what the whole process may hold while it ranks, such as 2GB; by default a quarter of what is free.
         protocol_file: a TOML file, or the record of an earlier run, whose protocol is used; flags given win.
+        report: write an HTML page that shows the number and the queries; without lists or pictures, which take
+            embeddings and images.
     """
     from recallatk.run import score_files
 
     started = datetime.now(UTC)
+    check_page_file(report, page, overwrite=output.overwrite)
     budget = None if memory is None else parse_bytes(memory)
     check_metrics(metric)
     if output.save_embeddings:
         raise ChoiceError("--save-embeddings: there are none here; `recallatk eval` has embeddings")
-    folders = check_output(output, ("scores",))
+    folders = check_output(output, {"scores": ()}, report=report)
+    make_page = page_of_each(report, page, names=("scores",), output=output)
     common: dict[str, Any] = {
         "protocol": protocol,
         "metrics": metric,
@@ -66,15 +77,5 @@ def score(
         "cluster": cluster.run_on,
     }
     qrels = None if scores.qrels is None else read_qrels(scores.qrels, protocol)
-    report = score_files(vars(scores), qrels=qrels, **common)
-    deliver(iter([("scores", report, None)]), output, folders, several=False)
-
-
-def read_qrels(path: Path, protocol: EvalProtocol) -> Qrels:
-    """Read judged pairs, and refuse those that the protocol would pass over."""
-    from recallatk.datasets import load_qrels
-
-    qrels = load_qrels(path)
-    if protocol.relevance != "qrels" and qrels.levels is None:
-        raise ChoiceError(f"--qrels {path}: relevance={protocol.relevance} does not look at it; use --relevance qrels")
-    return qrels
+    found = score_files(vars(scores), qrels=qrels, **common)
+    deliver(iter([("scores", found, None)]), output, folders, several=False, make_page=make_page)

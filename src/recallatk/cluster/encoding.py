@@ -21,7 +21,7 @@ import numpy as np
 from recallatk.cluster.engine import Engine
 from recallatk.cluster.pipeline import Job, encoded_rows, stamp_of
 from recallatk.embeddings import parts
-from recallatk.encoding import FIX_ENCODER, REPLACE_FILE, SET_NAMES, Encoded, Progress
+from recallatk.encoding import REPLACE_FILE, SET_NAMES, Encoded, Progress, fix_encoder
 from recallatk.types import (
     ChoiceError,
     EmbeddingSet,
@@ -108,6 +108,11 @@ def encode_on(
     if engine.client:
         raise ChoiceError("ray:// reaches a cluster to rank, not to encode; give HOST:PORT or auto on a node of it")
     for side in sets:
+        if side.kind == "text":
+            raise RecallatkError(
+                "a cluster encodes image files, not texts; write the embeddings here with `recallatk embed`, and rank "
+                "them there (--query and --gallery with --cluster)"
+            )
         odd = next((element for element in side.elements if not isinstance(element, str | os.PathLike)), None)
         if odd is not None:
             raise RecallatkError(f"a cluster encodes files, not {type(odd).__name__}; give paths")
@@ -196,7 +201,7 @@ class _Writer:
             if row["fatal"]:
                 raise RecallatkError(row["fatal"])
             if row["failure"] and self._job.on_error == "error":
-                what = FIX_ENCODER if row["by_encoder"] else REPLACE_FILE
+                what = fix_encoder() if row["by_encoder"] else REPLACE_FILE
                 raise RecallatkError(f"{row['failure']}; {what}")
 
     def write(self, part: _Part, rows: list[dict[str, Any]]) -> None:

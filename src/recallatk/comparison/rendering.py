@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recallatk.comparison.verdict import p_value, signed, test_lines, verdict
 from recallatk.markup import escape_latex as _latex
 from recallatk.markup import escape_markdown as _markdown
-from recallatk.markup import html_table, make_table
+from recallatk.markup import html_table, make_csv, make_table
 from recallatk.statistics import describe_rule
 from recallatk.types import each_label
 from recallatk.wording import counted, one_line
@@ -108,12 +106,7 @@ def as_csv(comparison: Comparison) -> str:
             "best_positive",
         ),
     )
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, heads, lineterminator="\n")
-    writer.writeheader()
-    for row in _csv_rows(comparison):
-        writer.writerow({name: value for name, value in row.items() if value is not None})
-    return stream.getvalue()
+    return make_csv([heads, *([row.get(name) for name in heads] for row in _csv_rows(comparison))])
 
 
 def _csv_rows(comparison: Comparison) -> Iterable[dict[str, Any]]:

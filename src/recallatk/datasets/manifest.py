@@ -84,10 +84,29 @@ def load_manifest(
         RecallatkError: a column, cell or file is missing or not understood; the message names the line.
     """
     path = Path(path)
+    return from_table(
+        path,
+        _with_path(path, read_table(path)),
+        root=root,
+        label_separator=label_separator,
+        labels_required=labels_required,
+        on_error=on_error,
+    )
+
+
+def from_table(
+    path: Path,
+    table: Table,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    label_separator: str | None = None,
+    labels_required: bool = True,
+    on_error: OnError = "error",
+) -> Dataset:
+    """The data set of a table whose columns are called as `load_manifest` says; `path` is where it was read from."""
     folder = path.parent if root is None else Path(root)
     if not folder.is_dir():
         raise RecallatkError(f"{folder}: no such folder; root is the folder that the paths of {path} start from")
-    table = _with_path(path, read_table(path))
     position_columns = next((pair for pair in POSITION_COLUMNS if table.columns.keys() >= set(pair)), ())
     box_columns = _find_box_columns(path, table)
     notes = list(table.notes)

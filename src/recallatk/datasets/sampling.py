@@ -41,8 +41,14 @@ def sample_dataset(dataset: Dataset, limit: int, *, seed: int = 0) -> Dataset:
     turn = {labels[i]: place for place, i in enumerate(rng.permutation(len(labels)))}
     partnered = _partnered_labels(sides)
     order = {label: (label not in partnered, place) for label, place in turn.items()}
-    samples = [_draw(side, limit, order, rng, each_round=2 if gallery is None else 1) for side in sides]
-    nouns = [("image", "images")] if gallery is None else [("query", "queries"), ("gallery image", "gallery images")]
+    # Images before texts, whichever of them are the queries: both directions then have one sample.
+    drawn = {
+        place: _draw(side, limit, order, rng, each_round=2 if gallery is None else 1)
+        for place, side in sorted(enumerate(sides), key=lambda one: one[1].kind)
+    }
+    samples = [drawn[place] for place in range(len(sides))]
+    kind = sides[-1].kind
+    nouns = [(kind, f"{kind}s")] if gallery is None else [("query", "queries"), (f"gallery {kind}", f"gallery {kind}s")]
     sizes = [
         f"{len(part):,} of {counted(len(side), *noun)}" for part, side, noun in zip(samples, sides, nouns, strict=True)
     ]

@@ -31,8 +31,12 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, *, nested: Sequence[str] = ()) -> Table:
     """Read a table; its suffix names the format.
+
+    Args:
+        path: the file.
+        nested: columns that are kept although they hold lists or objects.
 
     Raises:
         RecallatkError: an unknown suffix, or a file that is not what its suffix says.
@@ -41,7 +45,7 @@ def read_table(path: Path) -> Table:
     if reader is None:
         raise RecallatkError(f"{path}: manifests end in {', '.join(READERS)}; convert it, or name a folder")
     try:
-        table = reader(path)
+        table = reader(path, nested)
     except OSError as error:
         raise RecallatkError(f"{path}: cannot be read ({error.strerror or error})") from error
     if not table.places:
@@ -75,7 +79,7 @@ def _read_text(path: Path) -> str:
         raise RecallatkError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from error
 
 
-def _read_delimited(path: Path, delimiter: str) -> Table:
+def _read_delimited(path: Path, nested: Sequence[str], *, delimiter: str) -> Table:
     rows = _delimited_rows(path, delimiter)
     _, header = next(rows, (0, None))
     if header is None:
@@ -144,26 +148,27 @@ def read_json_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
     return rows
 
 
-def as_table(found: Sequence[tuple[str, dict[str, Any]]]) -> Table:
+def as_table(found: Sequence[tuple[str, dict[str, Any]]], nested: Sequence[str] = ()) -> Table:
     """The columns of what `read_json_rows` read; columns of lists and objects are left aside, unless they are ours."""
+    ours = (*_OURS, *nested)
     rows, places = [row for _, row in found], [place for place, _ in found]
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
-    nested = [
+    aside = [
         name
         for name, values in columns.items()
-        if name not in _OURS and any(isinstance(value, list | dict) for value in values)
+        if name not in ours and any(isinstance(value, list | dict) for value in values)
     ]
     return Table(
-        {name: values for name, values in columns.items() if name not in nested}, tuple(places), _nested_notes(nested)
+        {name: values for name, values in columns.items() if name not in aside}, tuple(places), _nested_notes(aside)
     )
 
 
-def _read_json_lines(path: Path) -> Table:
-    return as_table(read_json_rows(path))
+def _read_json_lines(path: Path, nested: Sequence[str]) -> Table:
+    return as_table(read_json_rows(path), nested)
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(path: Path, nested: Sequence[str]) -> Table:
     import pyarrow as pa  # slow to import
     import pyarrow.parquet as pq
 
@@ -174,13 +179,14 @@ def _read_parquet(path: Path) -> Table:
         with path.open("rb") as stream, pq.ParquetFile(stream) as file:
             schema = file.schema_arrow
             _refuse_twins(path, schema.names)
-            nested = [field.name for field in schema if field.name not in _OURS and is_nested(field.type)]
-            table = file.read(columns=[name for name in schema.names if name not in nested])
+            ours = (*_OURS, *nested)
+            aside = [field.name for field in schema if field.name not in ours and is_nested(field.type)]
+            table = file.read(columns=[name for name in schema.names if name not in aside])
     except pa.ArrowException as error:
         raise RecallatkError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from error
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
     places = tuple(f"row {row} (counted from 0)" for row in range(table.num_rows))
-    return Table(columns, places, _nested_notes(nested))
+    return Table(columns, places, _nested_notes(aside))
 
 
 # The columns that mean something: everything else is a group column.
@@ -197,7 +203,7 @@ def _refuse_twins(path: Path, header: Sequence[str]) -> None:
         raise RecallatkError(f"{path}: the column {twice!r} occurs more than once; rename one")
 
 
-READERS: dict[str, Callable[[Path], Table]] = {
+READERS: dict[str, Callable[[Path, Sequence[str]], Table]] = {
     ".csv": functools.partial(_read_delimited, delimiter=","),
     ".tsv": functools.partial(_read_delimited, delimiter="\t"),
     ".jsonl": _read_json_lines,

@@ -81,14 +81,14 @@ SCHEMES: dict[str, SchemeEntry] = {
         "recallatk.encoders.open_clip:load",
         "open-clip",
         "ARCH/PRETRAINED",
-        "an image tower of open_clip; PRETRAINED is a tag or a file",
+        "a model of open_clip, with its tower for texts; PRETRAINED is a tag or a file",
         {"weights": "in place of /PRETRAINED: a tag, none (random), or a file", **_ENTRY},
     ),
     "hf": SchemeEntry(
         "recallatk.encoders.hugging_face:load",
         "hf",
         "REPO",
-        "a vision model or image tower of transformers; REPO may be a folder",
+        "a vision model of transformers, or one of images and texts; REPO may be a folder",
         {"pooling": "image_features, pooler, cls or mean; by default the first that the model has trained"},
     ),
     "torchvision": SchemeEntry(
@@ -121,7 +121,8 @@ SCHEMES: dict[str, SchemeEntry] = {
 def load_encoder(spec: str, *, device: str = "auto", dtype: Dtype = "float32") -> Encoder:
     """The encoder behind a name: one of ENCODERS, `scheme:target` of SCHEMES, or `module:attribute` of your own code.
 
-    An encoder takes a list of PIL images in mode RGB and returns float32 (n, d). All carry `name`, `fingerprint` and
+    An encoder takes a list of PIL images in mode RGB and returns float32 (n, d); one of images and texts has a method
+    `encode_texts` too. All carry `name`, `fingerprint` and
     `preprocessing`; for code of your own the last two are None unless it carries them itself.
 
     `module:attribute` imports the module (from the current directory too). A class, or a function that needs no

@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recallatk.types import PreparingEncoder, RecallatkError
+from recallatk.types import PreparingEncoder, RecallatkError, TextEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import ModuleType
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NamedEncoder:
     """Somebody's encoder under the name it was asked for by; the object itself is left as it is."""
 
@@ -26,13 +26,15 @@ class NamedEncoder:
     name: str
     fingerprint: str | None
     preprocessing: Mapping[str, Any] | None
+    encode_texts: Callable[[list[str]], Any] | None = None  # None: it is no TextEncoder
+    text_preprocessing: Mapping[str, Any] | None = None
 
     def __call__(self, batch: list[Any], /) -> Any:
         """Hand the batch on, and the result back, unchanged."""
         return self.encode(batch)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NamedPreparingEncoder(NamedEncoder):
     """The same of an encoder that can be called in two steps."""
 
@@ -61,6 +63,8 @@ def load_callable(spec: str) -> NamedEncoder:
         "name": own_name if isinstance(own_name, str) and own_name else spec,
         "fingerprint": getattr(encoder, "fingerprint", None),
         "preprocessing": getattr(encoder, "preprocessing", None),
+        "encode_texts": encoder.encode_texts if isinstance(encoder, TextEncoder) else None,
+        "text_preprocessing": getattr(encoder, "text_preprocessing", None),
     }
     if isinstance(encoder, PreparingEncoder):
         return NamedPreparingEncoder(**said, prepare=encoder.prepare, encode_prepared=encoder.encode_prepared)

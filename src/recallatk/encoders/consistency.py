@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recallatk.encoders.evaluation_mode import check_evaluation_mode
-from recallatk.images import DEFAULT_POLICY, DecodePolicy
+from recallatk.images import DEFAULT_POLICY, DecodePolicy, stored_bytes
 from recallatk.images import decode as decode_image
 from recallatk.types import RecallatkError, as_numbers
 from recallatk.wording import counted
@@ -142,7 +141,7 @@ def check_encoder_on_files(
 
     Args:
         encoder: as for `check_encoder`.
-        paths: image files.
+        paths: image files, or other stored images.
         names: how they are called.
         policy: how bytes become pixels.
         decode: False hands the paths over as they are.
@@ -156,7 +155,7 @@ def check_encoder_on_files(
         if len(images) == SAMPLE:
             break
         try:
-            images.append(decode_image(Path(path).read_bytes(), policy=policy, name=name).image if decode else path)
+            images.append(decode_image(stored_bytes(path), policy=policy, name=name).image if decode else path)
         except (OSError, RecallatkError):
             continue
         called.append(name)

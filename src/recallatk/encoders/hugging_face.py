@@ -1,16 +1,19 @@
-"""`hf:REPO`: vision models of transformers, and the image towers of its image-text models."""
+"""`hf:REPO`: vision models of transformers, and its models of images and texts."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from recallatk.encoders.torch_model import (
+    TextTower,
     TorchEncoder,
     first_line,
+    hash_vocabulary,
     import_library,
     import_torch,
     keys_named,
@@ -85,7 +88,51 @@ def load(request: Request) -> TorchEncoder:
         own_record=own_record,
         more={"pooling": pooling},
         notes=notes,
+        load_texts=functools.partial(_texts, transformers, model, request)
+        if pooling == "image_features" and hasattr(model, "get_text_features")
+        else None,
     )
+
+
+def _texts(transformers: Any, model: Any, request: Request) -> TextTower:
+    """The projected features of texts, with the tokenizer of the repository.
+
+    SigLIP was trained on texts filled up to its length, others on texts as long as the longest of a batch.
+    """
+    with quietly(transformers):
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(request.target)
+        except Exception as error:  # of transformers, of the hub, of the network
+            raise request.fault(
+                f"its tokenizer could not be loaded ({type(error).__name__}: {first_line(error)}); without a network, "
+                "name a folder that holds it too, or point HF_HOME to a folder of downloads"
+            ) from error
+    vocabulary = tokenizer.get_vocab()
+    # Where its files are missing, transformers makes a tokenizer without words.
+    if set(vocabulary) <= set(tokenizer.all_special_tokens):
+        raise request.fault(
+            "its tokenizer could not be loaded: the repository holds no vocabulary, so every text would be the same; "
+            "add tokenizer.json, or the files that the tokenizer has in its place"
+        )
+    config = getattr(model.config, "text_config", model.config)
+    length = min(getattr(config, "max_position_embeddings", tokenizer.model_max_length), tokenizer.model_max_length)
+    padding = "max_length" if model.config.model_type.startswith("siglip") else "longest"
+
+    def tokenize(texts: list[str]) -> Any:
+        return dict(tokenizer(texts, padding=padding, truncation=True, max_length=length, return_tensors="pt"))
+
+    def text_features(tokens: Any) -> Any:
+        output = model.get_text_features(**tokens)
+        return output if hasattr(output, "shape") else output.pooler_output
+
+    record = {
+        "tokenizer": type(tokenizer).__name__,
+        "context_length": length,
+        "padding": padding,
+        "vocabulary": hash_vocabulary(vocabulary),
+        "pooling": "text_features",
+    }
+    return TextTower(tokenize, text_features, record)
 
 
 def _class(transformers: Any, config: Any) -> Any:

@@ -1,15 +1,25 @@
-"""`open_clip:ARCH/PRETRAINED`: the image tower of a model of open_clip."""
+"""`open_clip:ARCH/PRETRAINED`: a model of open_clip, its tower for images and that for texts."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import json
 import logging
 from typing import TYPE_CHECKING, Any
 
 from recallatk.encoders.timm import UNTRAINED, is_file, unreachable
-from recallatk.encoders.torch_model import TorchEncoder, import_library, reproducible_start, steps_of, wrap_model
+from recallatk.encoders.torch_model import (
+    TextTower,
+    TorchEncoder,
+    first_line,
+    hash_vocabulary,
+    import_library,
+    reproducible_start,
+    steps_of,
+    wrap_model,
+)
 from recallatk.encoders.transforms import DEFAULT_STEPS, override
 from recallatk.encoders.weights_file import load_weights
 
@@ -20,7 +30,7 @@ SCHEMAS = ("hf-hub:", "local-dir:")
 
 
 def load(request: Request) -> TorchEncoder:
-    """`encode_image`, not normalised (cosine does that), with the model's own preprocessing for evaluation.
+    """`encode_image` and `encode_text`, not normalised (cosine does that), with the model's own preprocessing.
 
     Raises:
         RecallatkError: open_clip is absent, there is no such model or tag, or the weights cannot be had or do not fit.
@@ -68,7 +78,28 @@ def load(request: Request) -> TorchEncoder:
         own_record={"transforms": repr(compose)} if steps_of(compose) is None else None,
         more={"pooling": "encode_image"},
         notes=notes,
+        load_texts=functools.partial(_texts, open_clip, model, arch, request),
     )
+
+
+def _texts(open_clip: Any, model: Any, arch: str, request: Request) -> TextTower:
+    """The model's own tokenizer, which for some models is one of the hub."""
+    try:
+        tokenizer = open_clip.get_tokenizer(arch)
+    except Exception as error:  # of open_clip, of the hub, of the network
+        raise request.fault(
+            f"its tokenizer could not be loaded ({type(error).__name__}: {first_line(error)}); without a network, "
+            "point HF_HOME to a folder of downloads"
+        ) from error
+    inner = getattr(tokenizer, "tokenizer", tokenizer)
+    vocabulary = inner.get_vocab() if hasattr(inner, "get_vocab") else getattr(inner, "encoder", {})
+    record = {
+        "tokenizer": type(tokenizer).__name__,
+        "context_length": getattr(tokenizer, "context_length", None),
+        "vocabulary": hash_vocabulary(vocabulary),
+        "pooling": "encode_text",
+    }
+    return TextTower(lambda texts: {"text": tokenizer(texts)}, lambda tokens: model.encode_text(tokens["text"]), record)
 
 
 def _check_names(open_clip: Any, arch: str, pretrained: str | None, request: Request) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -63,16 +65,61 @@ class TorchEncoder:
     def encode_prepared(self, prepared: Sequence[Any]) -> Float32Rows:
         """A list of n prepared images to float32 (n, d)."""
         torch = import_torch(self.name)
-        check_evaluation_mode(self.model, self.name)
         pixels = torch.stack([torch.as_tensor(image) for image in prepared]).to(self.device)
+        if not self.dtype.startswith("autocast-"):
+            pixels = pixels.to(getattr(torch, self.dtype))
+        return self._run(self.forward, pixels)
+
+    def _run(self, forward: Callable[[Any], Tensor], inputs: Any) -> Float32Rows:
+        """One call of the model, without gradients, in its dtype; what comes back is float32."""
+        torch = import_torch(self.name)
+        check_evaluation_mode(self.model, self.name)
         kind = getattr(torch, self.dtype.removeprefix("autocast-"))
         autocast = self.dtype.startswith("autocast-")
-        if not autocast:
-            pixels = pixels.to(kind)
         where = torch.autocast(torch.device(self.device).type, dtype=kind) if autocast else contextlib.nullcontext()
         with torch.inference_mode(), full_precision(torch), where:
-            embeddings = self.forward(pixels)
+            embeddings = forward(inputs)
         return np.asarray(embeddings.float().cpu().numpy(), dtype=np.float32)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TextTower:
+    """What a model of images and texts does with texts.
+
+    Attributes:
+        tokenize: a list of n texts to whole numbers, tensors by name.
+        forward: these tensors to (n, d).
+        record: the tokenizer and the length, as JSON values.
+    """
+
+    tokenize: Callable[[list[str]], Mapping[str, Tensor]]
+    forward: Callable[[Mapping[str, Tensor]], Tensor]
+    record: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TwoTowerEncoder(TorchEncoder):
+    """A model of images and texts.
+
+    Attributes:
+        load_texts: makes the tower for texts; asked when there are texts, as its tokenizer may not be there.
+    """
+
+    load_texts: Callable[[], TextTower]
+
+    @functools.cached_property
+    def _texts(self) -> TextTower:
+        return self.load_texts()
+
+    @property
+    def text_preprocessing(self) -> Mapping[str, Any]:
+        """What happens to a text, as JSON values."""
+        return self._texts.record
+
+    def encode_texts(self, batch: list[str], /) -> Float32Rows:
+        """A list of n texts to float32 (n, d)."""
+        tokens = {name: tensor.to(self.device) for name, tensor in self._texts.tokenize(list(batch)).items()}
+        return self._run(self._texts.forward, tokens)
 
 
 def import_torch(spec: str) -> Any:
@@ -132,6 +179,7 @@ def wrap_model(
     more: Mapping[str, Any] | None = None,
     fingerprint: str | None = None,
     notes: Sequence[str] = (),
+    load_texts: Callable[[], TextTower] | None = None,
 ) -> TorchEncoder:
     """Bring a model to the device and the dtype, and put it together with its preprocessing.
 
@@ -146,6 +194,7 @@ def wrap_model(
         more: more fields of the record, such as the pooling.
         fingerprint: a hash of the weights, where the module cannot be asked for them.
         notes: what else people should see.
+        load_texts: makes the model's tower for texts, where it has one.
 
     Raises:
         RecallatkError: the device is not there, or the preprocessing cannot be overridden.
@@ -169,9 +218,8 @@ def wrap_model(
     if not request.dtype.startswith("autocast-"):
         model.to(getattr(torch, request.dtype))
     said.append(f"torch {torch.__version__} on {device}, {request.dtype}")
-    return TorchEncoder(
-        request.spec, fingerprint, record, tuple(said), device, request.dtype, model, transform, forward
-    )
+    parts = (request.spec, fingerprint, record, tuple(said), device, request.dtype, model, transform, forward)
+    return TorchEncoder(*parts) if load_texts is None else TwoTowerEncoder(*parts, load_texts)
 
 
 def find_device(request: Request) -> str:
@@ -208,6 +256,11 @@ def hash_weights(state: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {values.dtype} {tuple(values.shape)}\n".encode())
         digest.update(values.reshape(-1).view(torch.uint8).numpy().data if values.numel() else b"")
     return digest.hexdigest()
+
+
+def hash_vocabulary(vocabulary: Mapping[str, int]) -> str:
+    """The first digits of a hash of every token with its number."""
+    return hashlib.sha256(json.dumps(sorted(vocabulary.items())).encode()).hexdigest()[:12]
 
 
 def steps_of(compose: Any) -> PixelSteps | None:

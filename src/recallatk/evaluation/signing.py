@@ -13,7 +13,7 @@ from recallatk import signature
 from recallatk.evaluation.tally import Tally
 from recallatk.relevance import cell_keys
 from recallatk.report import Provenance
-from recallatk.types import EvalProtocol, Memo, Qrels, each_label
+from recallatk.types import EvalProtocol, Memo, Qrels, Samples, each_label
 
 
 def full_hashes(
@@ -32,10 +32,10 @@ def full_hashes(
     ranks = np.where(counts["positives_tied"] > 0, counts["negatives_ahead"] + 1, 0)
     ordered = ranks[query.order] if query.samples.ids else ranks
     preprocessing = {"decode": provenance.decode, "encoder": provenance.preprocessing}
-    labels = Memo(each_label).each(itertools.chain(gallery.samples.labels, query.samples.labels))
+    labels = _labels(query, gallery)
+    partition = signature.relevance_hash(sides, [labels])
     columns = _columns_used(query, gallery, protocol)
     values = _values_used(query, gallery, protocol, qrels)
-    partition = signature.relevance_hash(sides, [labels])
     hashes = {
         "img": signature.content_hash(sides),
         "lab": partition,
@@ -49,7 +49,19 @@ def full_hashes(
     return {name: value for name, value in hashes.items() if value is not None}
 
 
+def hash_qrels(query: Samples, gallery: Samples | None, protocol: EvalProtocol, qrels: Qrels) -> str:
+    """The hash of all that relevance uses where it looks at qrels: the "rel" of a report's hashes."""
+    theirs = signature.Side("g", query if gallery is None else gallery)
+    own = signature.Side("q", query, twin=theirs if gallery is None else None)
+    columns, values = _columns_used(own, theirs, protocol), _values_used(own, theirs, protocol, qrels)
+    return signature.relevance_hash([theirs, own], [_labels(own, theirs), *columns], values)
+
+
 Columns = list[Sequence[signature.Cell]]
+
+
+def _labels(query: signature.Side, gallery: signature.Side) -> list[tuple[str, ...]]:
+    return Memo(each_label).each(itertools.chain(gallery.samples.labels, query.samples.labels))
 
 
 def _columns_used(query: signature.Side, gallery: signature.Side, protocol: EvalProtocol) -> Columns:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from recallatk.comparison.verdict import p_value, signed
 from recallatk.history.order import BY_NAME, BY_TIME
-from recallatk.markup import html_table
+from recallatk.markup import escape_latex, escape_markdown, html_table, make_csv, make_table
 from recallatk.statistics import describe_rule
 from recallatk.wording import counted, one_line
 
@@ -65,10 +62,11 @@ def as_table(history: History, form: TableFormat, *, percent: bool = False) -> s
 
     header, rows = _table(history, percent=percent)
     if form == "github":
-        rows = [[cell.replace("\\", "\\\\").replace("|", "\\|") for cell in row] for row in rows]
+        return make_table(header, rows, form, escape_markdown)
+    if form == "latex":
+        return make_table(header, rows, "latex_raw", escape_latex)
     table: str = tabulate(rows, header, tablefmt=form, disable_numparse=True, preserve_whitespace=True)
-    # What begins a line after the end of a row is an option of LaTeX's line break.
-    return re.sub(r"(?m)^(\s*)([\[*])", r"\1{}\2", table) if form == "latex" else table
+    return table
 
 
 def as_html(history: History) -> str:
@@ -99,22 +97,19 @@ def _table(history: History, *, percent: bool) -> tuple[Sequence[str], list[list
 
 def as_csv(history: History) -> str:
     """A row a run; the columns of a change begin with what it is against."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     changes = ("against", "difference", "low", "high", "p_value", "p_holm")
-    writer.writerow(
-        ["step", "run", "metric", "value", "low", "high", "n", "encoder", "finished", "run_id", "error"]
-        + [f"{against}_{name}" for against in ("first", "previous", "best") for name in changes]
-    )
+    heads = ["step", "run", "metric", "value", "low", "high", "n", "encoder", "finished", "run_id", "error"]
+    heads += [f"{against}_{name}" for against in ("first", "previous", "best") for name in changes]
+    rows: list[list[object]] = [list(heads)]
     for step in history.steps:
         interval = step.interval
         ends = (None, None) if interval is None else (interval.low, interval.high)
-        row = [step.step, step.name, history.metric, step.value, *ends, step.n, step.encoder, step.finished]
-        row += [step.run_id, step.error]
+        row: list[object] = [step.step, step.name, history.metric, step.value, *ends, step.n, step.encoder]
+        row += [step.finished, step.run_id, step.error]
         for change in (step.first, step.previous, step.best):
             row += _csv_change(change)
-        writer.writerow(["" if cell is None else one_line(cell) if isinstance(cell, str) else cell for cell in row])
-    return out.getvalue()
+        rows.append([one_line(cell) if isinstance(cell, str) else cell for cell in row])
+    return make_csv(rows)
 
 
 def _csv_change(change: Change | None) -> list[str | float | None]:

@@ -48,11 +48,12 @@ def inspect_dataset(
     roles = ["both"] if dataset.gallery is None else ["query", "gallery"]
     pictures = read_pictures(sides, policy=policy, perceptual=near_duplicates, threads=threads, on_progress=on_progress)
     labels = count_labels({role: side.labels for role, side in zip(roles, sides, strict=True)})
+    ranked = {label: counts for label, counts in labels.items() if label not in protocol.junk_labels}
     relevant, evaluated = _look_for_positives(sides, pictures, protocol, dataset.qrels if qrels is None else qrels)
     found = [
         *find_faults(sides, pictures, dataset.skipped, on_error=on_error),
         *relevant,
-        *(find_lonely_labels(labels) if protocol.relevance in ("label", "labels") else ()),
+        *(find_lonely_labels(ranked) if protocol.relevance in ("label", "labels") else ()),
         *find_copies(sides, pictures, protocol),
         *(Finding("layout", "warning", warning) for warning in dataset.warnings),
         *find_name_clashes(sides),

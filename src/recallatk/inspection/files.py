@@ -67,7 +67,7 @@ def find_faults(
 
 def find_oddities(sides: Sequence[ImageSet], pictures: Sequence[Sequence[Picture]]) -> Iterator[Finding]:
     """Sizes out of the ordinary, and what decoding converts."""
-    known = _by_id(sides, pictures)
+    known = _by_id(sides, pictures)  # a text has no pixels
     tiny = [
         f"{name} ({p.width} x {p.height})" for name, p in known.items() if p.pixels and min(p.width, p.height) < TINY
     ]

@@ -8,19 +8,21 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from recallatk.cores import usable_cores
 from recallatk.extras import import_extra
-from recallatk.images import DecodePolicy, content_of, decode
-from recallatk.types import Box, ImageSet, RecallatkError
+from recallatk.images import DecodePolicy, content_of, decode, stored_bytes
+from recallatk.types import Box, ImageSet, RecallatkError, Stored
 
 Progress = Callable[[int, int], None]
 """Called with the number of images that are done and their total."""
 
 WAITING = 4
 """Files in the queue for each thread: enough that none waits, few enough that memory stays small."""
+
+_Place: TypeAlias = tuple[str | Stored, Box | None]
+"""A file or another stored image, and which part of it; equal ones are read once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,22 +63,24 @@ def read_pictures(
     """Read every image of these sets; an image that several rows name is read once.
 
     Args:
-        sides: the sets.
+        sides: the sets; a text has no picture, and is what its bytes are.
         policy: how bytes become pixels.
         perceptual: whether to work out perceptual hashes (with the extra `near-duplicates`).
         threads: how many pictures are decoded at once; by default as many as there are cores.
         on_progress: told after every image.
     """
     hash_of = _perceptual_hash() if perceptual else None
-    jobs: dict[tuple[str, Box | None], str] = {}  # the id that messages use
-    keys = [[(os.fspath(e), b) for e, b in zip(s.elements, s.boxes or [None] * len(s), strict=True)] for s in sides]
-    for side, own in zip(sides, keys, strict=True):
+    jobs: dict[_Place, str] = {}  # the id that messages use
+    texts = [_read_texts(side) if side.kind == "text" else None for side in sides]
+    pictured = [side for side in sides if side.kind == "image"]
+    keys = [[(_key(e), b) for e, b in zip(s.elements, s.boxes or [None] * len(s), strict=True)] for s in pictured]
+    for side, own in zip(pictured, keys, strict=True):
         for key, name in zip(own, side.ids, strict=True):
             jobs.setdefault(key, name)
     threads = threads or usable_cores()
-    known: dict[tuple[str, Box | None], Picture] = {}
+    known: dict[_Place, Picture] = {}
     pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="recallatk-check")
-    waiting: collections.deque[tuple[tuple[str, Box | None], concurrent.futures.Future[Picture]]] = collections.deque()
+    waiting: collections.deque[tuple[_Place, concurrent.futures.Future[Picture]]] = collections.deque()
 
     def take() -> None:
         key, future = waiting.popleft()
@@ -85,24 +89,38 @@ def read_pictures(
             on_progress(len(known), len(jobs))
 
     try:
-        for (path, box), name in jobs.items():
-            waiting.append(((path, box), pool.submit(read_picture, path, box, name, policy, hash_of)))
+        for (element, box), name in jobs.items():
+            waiting.append(((element, box), pool.submit(read_picture, element, box, name, policy, hash_of)))
             if len(waiting) >= WAITING * threads:
                 take()
         while waiting:
             take()
     finally:
         pool.shutdown(cancel_futures=True)
-    return [[known[key] for key in own] for own in keys]
+    rest = iter([known[key] for key in own] for own in keys)
+    return [next(rest) if own is None else own for own in texts]
+
+
+def _read_texts(side: ImageSet) -> list[Picture]:
+    data = [text.encode("utf-8", "surrogatepass") for text in side.elements]
+    return [Picture(bytes=len(one), content=content_of(one)) for one in data]
+
+
+def _key(element: Any) -> str | Stored:
+    return element if isinstance(element, Stored) and not isinstance(element, os.PathLike) else os.fspath(element)
 
 
 def read_picture(
-    path: str, box: Box | None, name: str, policy: DecodePolicy, perceptual_hash: Callable[[Any], int] | None = None
+    element: str | Stored,
+    box: Box | None,
+    name: str,
+    policy: DecodePolicy,
+    perceptual_hash: Callable[[Any], int] | None = None,
 ) -> Picture:
-    """What is known of one file, or of a part of it; never raises for a file that is bad."""
-    link = os.path.islink(path)  # noqa: PTH114 - a name may hold anything
+    """What is known of one stored image, or of a part of it; never raises for one that is bad."""
+    link = isinstance(element, str) and os.path.islink(element)  # noqa: PTH114 - a name may hold anything
     try:
-        data = Path(path).read_bytes()
+        data = stored_bytes(element)
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
         return Picture(fault=f"cannot be read ({getattr(error, 'strerror', None) or error})", link=link)
     content = content_of(data, box)

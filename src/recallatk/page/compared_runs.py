@@ -69,7 +69,7 @@ def compare_page(
             draw_recall({source.name: recall_over_k(source.report) for source in used}, first.protocol.ks),
             draw_ranks({source.name: rank_counts(source.report) for source in used}),
         ],
-        "missing": [f"{source.name}: {line}" for source in used for line in missing_lines(source)],
+        "missing": _missing(used),
         "recipes": {source.name: recipe(source.report) for source in used},
         "whole": all(source.report.num_evaluated == len(comparison.ids) for source in used),
     }
@@ -104,7 +104,8 @@ def _order_of_comparison(
 ) -> list[int]:
     """Queries whose value changes first, then those that all miss, then the others as the first run has them."""
     place = {name: number for number, name in enumerate(comparison.ids)}
-    values = np.stack([value_of(s.report, smallest_k(s.report))[own] for s, own in zip(sources, rows, strict=True)])
+    k = smallest_k(sources[0].report)
+    values = np.stack([value_of(s.report, k)[own] for s, own in zip(sources, rows, strict=True)])
     # Losses and gains take turns, so that neither hides the other where there is no room for all.
     changed = [place[query.id] for query in comparison.changed]
     half = len(changed) // 2
@@ -121,7 +122,16 @@ def _test_words(comparison: Comparison, contrast: Contrast) -> str:
     test = contrast.test
     queries = counted(len(comparison.ids), "query", "queries")
     wins = f"of {queries} {contrast.name} is better on {test.wins:,} and {comparison.baseline.name} on {test.losses:,}"
-    return f"{wins}; difference {test.difference:+.4f}, p = {contrast.p_holm:.3g} (paired, two-sided)"
+    return f"{wins} (paired, two-sided test)"
+
+
+def _missing(sources: Sequence[PageSource]) -> list[str]:
+    """What the page lacks and why, once for all systems that lack it."""
+    lacking: dict[str, list[str]] = {}
+    for source in sources:
+        for line in missing_lines(source):
+            lacking.setdefault(line, []).append(source.name)
+    return [f"{', '.join(names)}: {line}" for line, names in lacking.items()]
 
 
 def _compared_labels(comparison: Comparison) -> dict[str, list[Any]]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 
-from recallatk.metrics import chance_of_hit, hits_of_counts, mean_value
-from recallatk.page.selection import smallest_k, value_of
+from recallatk.metrics import chance_of_hit, mean_value
+from recallatk.page.selection import hits_at, smallest_k, value_of
 from recallatk.report import Report
 from recallatk.statistics import cluster_queries, interval_of_mean
 from recallatk.types import Label
 
 POINTS = 40
 EDGES = (1, 2, 3, 6, 11, 21, 51, 101, 1001, 10001, 100001)
-
-Values = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +56,6 @@ def recall_over_k(report: Report) -> list[Point]:
             )
         )
     return points
-
-
-def hits_at(report: Report, k: int) -> Values:
-    """recall@k of each query for any k, from the counts that a run keeps; 0 without a positive."""
-    columns = ("negatives_ahead", "negatives_tied", "positives_tied")
-    counts = (np.asarray(report.queries[name], np.int64) for name in columns)
-    return hits_of_counts(*counts, k=k, ties=report.protocol.ties)
 
 
 def rank_counts(report: Report) -> list[tuple[str, int]]:

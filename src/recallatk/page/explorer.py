@@ -10,7 +10,7 @@ import numpy as np
 
 from recallatk.page.gather import Lists, query_columns, system_columns
 from recallatk.page.items import Items
-from recallatk.page.markup import as_json
+from recallatk.page.markup import json_size
 from recallatk.page.options import PageOptions, PageSource
 from recallatk.page.pictures import SIZES
 from recallatk.page.projection import Map
@@ -62,8 +62,9 @@ def explore(
     listed = _fit_list(draft, asked, room)
     data, items, shown, size = _fit_pictures(draft, asked, listed, room)
     made = items.thumbnails.values()
-    missing = sum(not one.data for one in made)
+    missing = sum(not one.data and not one.is_text for one in made)
     changed = sum(bool(one.data and one.note) for one in made)
+    data["total"] = len(rows[0])
     notes = {
         f"the page lists {listed:,} of {len(rows[0]):,} queries: more do not fit (--max-size)": listed < len(rows[0]),
         f"{counted(shown, 'query has', 'queries have')} neighbours and pictures, not {asked:,}: more do not fit "
@@ -99,7 +100,15 @@ class _Draft:
         chosen = np.array(self.order[:shown], np.int64)
         queries = query_columns(self.sources[0], items, self.rows[0][kept])
         systems = [
-            system_columns(source, items, own[kept], found, own[chosen], self.options.neighbours)
+            system_columns(
+                source,
+                items,
+                own[kept],
+                found,
+                own[chosen],
+                neighbours=self.options.neighbours,
+                ks=self.sources[0].report.protocol.ks,  # of every system, so that one hit means the same in all
+            )
             for source, own, found in zip(self.sources, self.rows, self.lists, strict=True)
         ]
         data: dict[str, Any] = {"queries": queries, "systems": systems}
@@ -123,7 +132,7 @@ class _Draft:
 def _fit_list(draft: _Draft, shown: int, room: int) -> int:
     """How many queries the page can list, beside pictures of some of them."""
     listed = len(draft.rows[0])
-    while listed > shown and len(as_json(draft.gather(0, listed)[0])) > room * SHARE_OF_LIST:
+    while listed > shown and json_size(draft.gather(0, listed)[0]) > room * SHARE_OF_LIST:
         listed = max(int(listed * 0.7), shown)
     return listed
 
@@ -133,7 +142,7 @@ def _fit_pictures(draft: _Draft, shown: int, listed: int, room: int) -> tuple[di
     size, items = SIZES[0], None
     while True:
         data, items, wanted = draft.gather(shown, listed, items)
-        spare = room - len(as_json(data))
+        spare = room - json_size(data)
         if draft.has_pictures:
             items.make_pictures(wanted)
         while (taken := _size(items, draft.options)) > spare and taken and size > SIZES[-1]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_WORK = 2e11
 """Products for which neighbours are looked up; beyond that the plots and confusions rest on a sample of the queries."""
+OVERHEAD = 256
+"""A pair of a query and a gallery item costs so many products more than its embeddings have columns."""
 MOST_CONFUSIONS = 2000
 
 
@@ -49,7 +52,7 @@ def find_lists(source: PageSource, chosen: Rows, options: PageOptions) -> Lists 
         return None
     gallery = source.query if source.gallery is None else source.gallery
     report = source.report
-    affordable = max(int(MOST_WORK / max(len(gallery) * gallery.embeddings.shape[1], 1)), 100)
+    affordable = max(int(MOST_WORK / max(len(gallery) * (gallery.embeddings.shape[1] + OVERHEAD), 1)), 100)
     sample = sample_queries(report, affordable, options.seed)
     rows = np.union1d(sample, chosen)
     found = nearest(
@@ -66,7 +69,14 @@ def query_columns(source: PageSource, items: Items, rows: Rows) -> dict[str, Any
 
 
 def system_columns(
-    source: PageSource, items: Items, rows: Rows, lists: Lists | None, chosen: Rows, neighbours: int
+    source: PageSource,
+    items: Items,
+    rows: Rows,
+    lists: Lists | None,
+    chosen: Rows,
+    *,
+    neighbours: int,
+    ks: Sequence[int],
 ) -> dict[str, Any]:
     """What one run says of these queries, and the neighbours of those that were chosen.
 
@@ -77,13 +87,14 @@ def system_columns(
         lists: neighbours, if there are any.
         chosen: the queries that are shown with their neighbours.
         neighbours: how many of each.
+        ks: the cutoffs of the page, whatever those of this run are.
     """
     queries = source.report.queries
     labels = _labels_of_gallery(source)
     best = [queries["best_positive"][row] for row in rows.tolist()]
     columns: dict[str, Any] = {
         "name": source.name,
-        "value": {str(k): _numbers(value_of(source.report, k)[rows], 4) for k in source.report.protocol.ks},
+        "value": {str(k): _numbers(value_of(source.report, k)[rows], 4) for k in ks},
         "ahead": np.asarray(queries["negatives_ahead"])[rows].tolist(),
         "tied": np.asarray(queries["negatives_tied"])[rows].tolist(),
         "positives": np.asarray(queries["n_positives"])[rows].tolist(),
@@ -144,9 +155,15 @@ def find_confusions(report: Report, lists: Lists) -> list[tuple[str, str, int, s
     return [(*pair, count, examples[pair]) for pair, count in ordered[:MOST_CONFUSIONS]]
 
 
-def label_rows(report: Report) -> list[dict[str, Any]]:
-    """Each label of the queries: evaluated, excluded, recall at the smallest and the largest k, median rank."""
-    low, high = value_of(report, smallest_k(report)), value_of(report, max(report.protocol.ks))
+def label_rows(report: Report, smallest: int | None = None) -> list[dict[str, Any]]:
+    """Each label of the queries: evaluated, excluded, misses, recall at the smallest and the largest k, median rank.
+
+    Args:
+        report: the run.
+        smallest: the smallest k of the page; by default that of the run.
+    """
+    low = value_of(report, smallest_k(report) if smallest is None else smallest)
+    high = value_of(report, max(report.protocol.ks))
     ranks = np.asarray(report.queries["negatives_ahead"], np.float64) + 1
     ranks[~np.asarray(report.queries["has_positive"], np.bool_)] = np.nan
     by_label: dict[str, list[int]] = defaultdict(list)
@@ -163,6 +180,7 @@ def label_rows(report: Report) -> list[dict[str, Any]]:
                 "label": label,
                 "n": len(kept),
                 "excluded": len(rows) - len(kept),
+                "misses": int(np.count_nonzero(low[kept] < 1)),
                 "low": float(np.mean(low[kept])) if kept else None,
                 "high": float(np.mean(high[kept])) if kept else None,
                 "rank": float(np.median(known)) if len(known) else None,

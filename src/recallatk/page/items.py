@@ -46,6 +46,8 @@ class Items:
     def make_pictures(self, numbers: Sequence[int]) -> None:
         """The pictures of these items, and of no others; one that was read before is not read again."""
         keys = {number: (self._sides[number], self.ids[number]) for number in numbers}
+        texts = {key: self.images.texts[key[1]] for key in keys.values() if key[1] in self.images.texts}
+        self._read |= {key: Thumbnail(note=text, is_text=True) for key, text in texts.items()}
         new = [(number, key) for number, key in keys.items() if key not in self._read]
         places: list[Place | None] = [
             (self.images.query if side == "query" else self.images.gallery).get(name) for _, (side, name) in new

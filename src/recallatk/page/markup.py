@@ -22,6 +22,15 @@ def as_json(value: Any) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def json_size(value: Any) -> int:
+    """Bytes that a value takes as JSON in the page.
+
+    >>> json_size("図"), len(as_json("図"))
+    (5, 3)
+    """
+    return len(as_json(value).encode("utf-8"))
+
+
 def fill(template: str, *, folder: bool = False, **values: Any) -> str:
     """Fill a template; every value is shown as text.
 

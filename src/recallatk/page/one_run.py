@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from recallatk.comparison.differences import check_rows
 from recallatk.page.curves import rank_counts, recall_over_k
 from recallatk.page.gather import Lists, find_confusions, find_lists, label_rows
 from recallatk.page.options import DEFAULT_OPTIONS, PageOptions, PageSource
@@ -15,7 +16,7 @@ from recallatk.page.paper import Page, common_data, finish, missing_lines, round
 from recallatk.page.plots import Plot, draw_ranks, draw_recall, draw_similarities
 from recallatk.page.projection import project
 from recallatk.page.selection import choose_queries, smallest_k, value_of
-from recallatk.page.words import headline, in_short, left_out, noticed, recipe
+from recallatk.page.words import about, headline, in_short, left_out, noticed, recipe
 from recallatk.report import Report
 from recallatk.wording import counted
 
@@ -31,9 +32,11 @@ def run_page(source: PageSource, options: PageOptions = DEFAULT_OPTIONS) -> Page
         options: what goes in.
 
     Raises:
-        RecallatkError: jinja2 or matplotlib is not installed (`pip install 'recallatk[report]'`).
+        RecallatkError: jinja2 or matplotlib is not installed (`pip install 'recallatk[report]'`), or the rows of the
+            report do not give its values.
     """
     report = source.report
+    check_rows(source.name, report)
     chosen = choose_queries(report, options.num_queries, only_wrong=options.only_wrong, seed=options.seed)
     order = with_the_rest(chosen, report.num_queries)
     lists = find_lists(source, chosen, options)
@@ -48,6 +51,7 @@ def run_page(source: PageSource, options: PageOptions = DEFAULT_OPTIONS) -> Page
     plane = project(source, chosen, options.seed)
     fixed: dict[str, Any] = {
         "title": source.name,
+        "about": about(report),
         "headline": headline(report),
         "counts": _counts(report),
         "short": in_short(report, labels, confusions),
@@ -59,7 +63,8 @@ def run_page(source: PageSource, options: PageOptions = DEFAULT_OPTIONS) -> Page
         "missing": missing_lines(source),
         "sampled": _sampled(report, lists),
         "mapped": None if plane is None else _map_words(plane.explained, len(plane.rows), report.num_queries),
-        "has_confusions": lists is not None,
+        "has_labels": bool(labels),
+        "has_confusions": lists is not None and any(a or b for a, b, _, _ in confusions),
     }
     data: dict[str, Any] = {
         "kind": "run",
@@ -107,9 +112,10 @@ def _similarities(report: Report, lists: Lists | None, seed: int) -> list[Plot]:
     known = np.flatnonzero(~np.isnan(best) & ~np.isnan(wrong) & ~np.isnan(values) & lists.sample)
     if not len(known):
         return []
+    whole = len(known) <= MOST_MARKS and lists.whole
     if len(known) > MOST_MARKS:
         known = np.sort(np.random.default_rng(seed).choice(known, MOST_MARKS, replace=False))
-    return [draw_similarities(best[known], wrong[known], values[known] < 1)]
+    return [draw_similarities(best[known], wrong[known], values[known] < 1, whole=whole)]
 
 
 def _label_table(labels: Sequence[Mapping[str, Any]], report: Report) -> dict[str, list[Any]]:

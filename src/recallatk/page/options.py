@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.report import Report
-from recallatk.types import Box, ChoiceError, EmbeddingSet, Qrels, RecallatkError
+from recallatk.types import Box, ChoiceError, EmbeddingSet, Qrels, RecallatkError, Stored
 
 Embedding: TypeAlias = Literal["embed", "folder", "none"]
 
@@ -50,7 +50,7 @@ class PageOptions:
 
 DEFAULT_OPTIONS = PageOptions()
 
-Place: TypeAlias = tuple[str | os.PathLike[str], Box | None]
+Place: TypeAlias = tuple[str | os.PathLike[str] | Stored, Box | None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,12 +60,14 @@ class Images:
     Attributes:
         query: path, and the box where the image is a part of the picture, by the id of the query.
         gallery: the same for the gallery; the same mapping for leave-one-out.
+        texts: what stands in the place of a picture, by the id of an item that is a text.
         policy: how the run decoded them; the page shows what the encoder saw.
         missing: why there are no pictures, in words; empty if there are.
     """
 
     query: Mapping[str, Place] = dataclasses.field(default_factory=dict)
     gallery: Mapping[str, Place] = dataclasses.field(default_factory=dict)
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     policy: DecodePolicy = DEFAULT_POLICY
     missing: str = ""
 

@@ -12,7 +12,7 @@ from typing import Any
 from recallatk.extras import import_extra
 from recallatk.page.explorer import explore
 from recallatk.page.gather import Lists
-from recallatk.page.markup import as_json, fill, size_text
+from recallatk.page.markup import fill, json_size, size_text
 from recallatk.page.options import PageOptions, PageSource
 from recallatk.page.plots import check_plotting
 from recallatk.page.selection import Rows
@@ -137,7 +137,8 @@ def finish(
         }
     data = {**data, **explored.data, "pictures": addresses}
     files = {names[number]: one for number, one in explored.files.items()} if folder else {}
-    total = len(empty) + len(as_json({**explored.data, "pictures": addresses})) + sum(map(len, files.values()))
+    total = len(empty.encode("utf-8", "replace")) + json_size({**explored.data, "pictures": addresses})
+    total += sum(map(len, files.values()))
     html = fill(template, folder=folder, data=data, size=size_text(total), page_notes=explored.notes, **fixed)
     return bounded(Page(html, files, explored.notes), options)
 
@@ -147,7 +148,7 @@ def bounded(page: Page, options: PageOptions) -> Page:
     if page.size <= options.max_size:
         return page
     sizes = f"{size_text(page.size)}, more than {size_text(options.max_size)}"
-    note = f"the page has {sizes}: labels and plots alone take that"
+    note = f"the page has {sizes}: labels, plots and map alone take that"
     return dataclasses.replace(page, notes=(*page.notes, note))
 
 

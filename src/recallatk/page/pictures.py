@@ -7,11 +7,11 @@ import dataclasses
 import io
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from recallatk.cores import usable_cores
-from recallatk.images import content_of, decode, pillow_warnings_ignored
+from recallatk.images import content_of, decode, pillow_warnings_ignored, stored_bytes
 from recallatk.page.options import Images, Place
 from recallatk.types import RecallatkError
 from recallatk.wording import one_line
@@ -30,11 +30,13 @@ class Thumbnail:
 
     Attributes:
         data: a WebP file; empty if there is none.
-        note: why there is none, or that it is no longer what was evaluated.
+        note: why there is none, or that it is no longer what was evaluated; of a text, the text.
+        is_text: whether the item is a text, which has no picture.
     """
 
     data: bytes = b""
     note: str = ""
+    is_text: bool = False
 
     def as_uri(self) -> str:
         """The picture inside the page."""
@@ -58,8 +60,8 @@ def _thumbnail(place: Place | None, content: str | None, images: Images) -> Thum
         return Thumbnail(note="the data set has no such image any more")
     path, box = place
     try:
-        data = Path(path).read_bytes()
-        picture = decode(data, policy=images.policy, name=Path(path).name, box=box).image
+        data = stored_bytes(path)
+        picture = decode(data, policy=images.policy, name=PurePath(str(path)).name, box=box).image
     except OSError as error:
         return Thumbnail(note=f"the file cannot be read ({error.strerror or error})")
     except RecallatkError as error:

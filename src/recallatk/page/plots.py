@@ -37,9 +37,10 @@ Values = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """A drawn plot, with what it shows in words, for those who cannot see it."""
+    """A drawn plot: how to read it, and what it shows in words, for those who cannot see it."""
 
     title: str
+    says: str
     words: str
     svg: str
 
@@ -91,14 +92,15 @@ def draw_recall(curves: Mapping[str, Sequence[Point]], ks: Sequence[int]) -> Plo
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.set_ylim(-0.02, 1.02)
-        axes.set_xlabel("K")
+        axes.set_xlabel("K, nearest gallery items looked at")
         axes.set_ylabel("recall@K")
-        axes.legend(loc="lower right")
+        _legend(axes)
         said = [
             f"{name}: " + ", ".join(f"{p.value:.3f} at K={p.k}" for p in points if p.k in ks)
             for name, points in curves.items()
         ]
-    return _plot("recall-over-k", "Recall over K", "; ".join(said) + ". The band is the interval at each K.", figure)
+    says = "The band is the interval at each K; marks stand at the K of the report."
+    return _plot("recall-over-k", "Recall over K", says, "; ".join(said) + ".", figure)
 
 
 def draw_ranks(counts: Mapping[str, Sequence[tuple[str, int]]]) -> Plot:
@@ -108,27 +110,40 @@ def draw_ranks(counts: Mapping[str, Sequence[tuple[str, int]]]) -> Plot:
         width = 0.8 / len(counts)
         for number, (name, rows) in enumerate(counts.items()):
             of = dict(rows)
-            xs = np.arange(len(names)) + (number - (len(counts) - 1) / 2) * width
-            heights = [of.get(one, 0) for one in names]
-            bars = axes.bar(xs, heights, width, color=COLOURS[SERIES[number % len(SERIES)]], label=_literal(name))
-            if len(counts) == 1:
-                axes.bar_label(bars, [f"{height:,}" for height in heights], fontsize=8, color=COLOURS["ink"])
-        turned = 30 if len(names) > 5 else 0
-        axes.set_xticks(range(len(names)), names, rotation=turned, ha="right" if turned else "center")
-        axes.set_xlabel("rank of the best positive")
-        axes.set_ylabel("queries")
-        axes.margins(y=0.12)
+            places = np.arange(len(names)) + (number - (len(counts) - 1) / 2) * width
+            counted = [of.get(one, 0) for one in names]
+            colour = COLOURS[SERIES[number % len(SERIES)]]
+            bars = axes.barh(places, counted, width, color=colour, label=_literal(name))
+            if len(counts) < 3:
+                axes.bar_label(bars, [f"{count:,}" for count in counted], color=COLOURS["ink"], padding=3)
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+        axes.margins(x=0.14)
+        axes.xaxis.set_major_locator(import_extra("matplotlib.ticker", "report", "a plot").MaxNLocator(4, integer=True))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.set_xlabel("queries")
+        axes.set_ylabel("rank of the best positive")
         if len(counts) > 1:
-            axes.legend()
+            _legend(axes)
     said = "; ".join(
         f"{name}: " + ", ".join(f"{count:,} at rank {one}" for one, count in rows) for name, rows in counts.items()
     )
-    return _plot("ranks", "Rank of the best positive", said, figure)
+    says = "How many queries have their first right item at which rank."
+    return _plot("ranks", "Rank of the best positive", says, said, figure)
 
 
-def draw_similarities(best: Values, wrong: Values, missed: npt.NDArray[np.bool_]) -> Plot:
-    """The best positive against the nearest negative of each query: below the line is a miss."""
-    with _figure(height=3.6) as (figure, axes):
+def draw_similarities(best: Values, wrong: Values, missed: npt.NDArray[np.bool_], *, whole: bool) -> Plot:
+    """The best positive against the nearest negative of each query: below the line is a miss.
+
+    Args:
+        best: the similarity of the best positive.
+        wrong: that of the nearest negative.
+        missed: which queries miss.
+        whole: whether these are all queries that have both; if not, the plot says that they are a sample.
+    """
+    with _figure() as (figure, axes):
         for flags, name, colour, mark in ((~missed, "hit", "hit", "o"), (missed, "miss", "miss", "x")):
             if flags.any():
                 axes.plot(
@@ -146,13 +161,17 @@ def draw_similarities(best: Values, wrong: Values, missed: npt.NDArray[np.bool_]
         axes.plot([low - pad, high + pad], [low - pad, high + pad], color=COLOURS["faint"], linestyle="--", lw=1)
         axes.set_xlabel("similarity of the nearest negative")
         axes.set_ylabel("similarity of the best positive")
-        axes.legend(loc="upper left")
+        _legend(axes)
+    title, says = "Best positive against nearest negative", "One mark a query"
+    if not whole:
+        title, says = f"{title} (a random {len(best):,} queries)", f"{says}, of a random {len(best):,} of them"
     words = (
-        f"One mark a query. Median similarity of the best positive {np.median(best):.3f}, of the nearest negative "
+        f"Median similarity of the best positive {np.median(best):.3f}, of the nearest negative "
         f"{np.median(wrong):.3f}; the nearest negative is nearer in {np.count_nonzero(wrong > best):,} of "
         f"{len(best):,} queries."
     )
-    return _plot("similarities", "Best positive against nearest negative", words, figure)
+    says += ". Below the line, a wrong item is nearer than every right one."
+    return _plot("similarities", title, says, words, figure)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +187,7 @@ class Line:
 def draw_history(steps: Sequence[str], lines: Sequence[Line], failed: Sequence[int]) -> Plot:
     """Values over the steps, with their intervals; what failed is a gap and a mark at the bottom."""
     places = list(range(len(steps)))
-    with _figure(width=8, height=3.4) as (figure, axes):
+    with _figure(width=5.6, height=3.3) as (figure, axes):
         for number, line in enumerate(lines):
             colour = COLOURS[SERIES[number % len(SERIES)]]
             values, lows, highs = (
@@ -189,22 +208,30 @@ def draw_history(steps: Sequence[str], lines: Sequence[Line], failed: Sequence[i
                 label="failed",
                 clip_on=False,
             )
-        shown = places[:: max(1, len(places) // 12)]
+        shown = places[:: max(1, -(-len(places) // 10))]
         texts = [_literal(steps[place])[-16:] for place in shown]
         turned = 30 if sum(map(len, texts)) > 60 else 0
         axes.set_xticks(shown, texts, rotation=turned, ha="right" if turned else "center")
         axes.set_xlabel("step")
-        axes.legend(loc="best")
+        _legend(axes)
     said = "; ".join(f"{line.name} from {_first(line.values):.3f} to {_first(line.values[::-1]):.3f}" for line in lines)
-    return _plot("history", "Values over the steps", f"{said}. The bands are intervals over other queries.", figure)
+    says = "The bands are intervals over other queries."
+    return _plot("history", "Values over the steps", says, f"{said}.", figure)
 
 
 def _first(values: Sequence[float | None]) -> float:
     return next((value for value in values if value is not None), float("nan"))
 
 
+def _legend(axes: Any) -> None:
+    """Above the plot, where it covers nothing; one below the other where names are long."""
+    names = axes.get_legend_handles_labels()[1]
+    columns = len(names) if sum(map(len, names)) + 5 * len(names) < 48 else 1
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2, columnspacing=1.4)
+
+
 @contextlib.contextmanager
-def _figure(width: float = 5.2, height: float = 3.2) -> Iterator[tuple[Any, Any]]:
+def _figure(width: float = 4.7, height: float = 3.3) -> Iterator[tuple[Any, Any]]:
     """A figure and its axes, in the colours of the page, without the state that pyplot shares with its user."""
     matplotlib = import_extra("matplotlib", "report", "a plot")
     figures = import_extra("matplotlib.figure", "report", "a plot")
@@ -218,7 +245,12 @@ _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "recallatk",
     "font.family": ["sans-serif"],
-    "font.size": 9,
+    "font.size": 10,
+    "axes.labelsize": 10,
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
+    "legend.fontsize": 10,
+    "legend.handlelength": 1.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -232,24 +264,19 @@ _STYLE = {
 }
 
 
-def _plot(name: str, title: str, words: str, figure: Any) -> Plot:
+def _plot(name: str, title: str, says: str, words: str, figure: Any) -> Plot:
     matplotlib = import_extra("matplotlib", "report", "a plot")
     stream = io.StringIO()
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_STYLE}):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
-    return Plot(title, words, _for_page(stream.getvalue(), name, title, words))
+    return Plot(title, says, words, _for_page(stream.getvalue(), name, title, words))
 
 
 def _for_page(svg: str, name: str, title: str, words: str) -> str:
     """The drawing alone, with ids of its own, colours as variables, a title and a description."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r"url\(#", f"url(#{name}-", svg)
-    svg = re.sub(r'href="#', f'href="#{name}-', svg)
-    svg = re.sub(r"font: ([\d.]+px) 'sans-serif'", r"font-size: \1", svg)
-    for variable, colour in COLOURS.items():
-        svg = svg.replace(colour, f"var(--{variable})")
+    svg = re.sub(r"<[^>]*>", lambda tag: _adapt(tag[0], name), svg)  # not the text: a run may be called #010101
     box = re.search(r'viewBox="[^"]*"', svg)
     end = svg.index(">")
     described = (
@@ -258,6 +285,17 @@ def _for_page(svg: str, name: str, title: str, words: str) -> str:
         f'<desc id="{name}-words">{html.escape(one_line(words))}</desc>'
     )
     return described + svg[end + 1 :]
+
+
+def _adapt(tag: str, name: str) -> str:
+    """One tag of a drawing, with ids of its own and colours as variables."""
+    tag = re.sub(r'\bid="', f'id="{name}-', tag)
+    tag = re.sub(r"url\(#", f"url(#{name}-", tag)
+    tag = re.sub(r'href="#', f'href="#{name}-', tag)
+    tag = re.sub(r"font: ([\d.]+px) 'sans-serif'", r"font-size: \1", tag)
+    for variable, colour in COLOURS.items():
+        tag = tag.replace(colour, f"var(--{variable})")
+    return tag
 
 
 def _literal(text: str) -> str:

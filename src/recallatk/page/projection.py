@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recallatk.page.options import PageSource
-from recallatk.page.selection import Rows
+from recallatk.page.selection import Rows, order_of_ids
 
 MOST_POINTS = 2000
 
@@ -37,7 +37,7 @@ def project(source: PageSource, chosen: Rows, seed: int) -> Map | None:
     if source.query is None:
         return None
     n = len(source.query)
-    order = np.argsort(np.asarray(source.query.row_ids, dtype=np.str_), kind="stable")
+    order = order_of_ids(source.query.row_ids)
     sample = order if n <= MOST_POINTS else np.random.default_rng(seed).permutation(order)[:MOST_POINTS]
     rows = np.concatenate([sample, np.setdiff1d(chosen, sample)])[: max(MOST_POINTS, len(chosen))]
     points = np.asarray(source.query.embeddings[rows], dtype=np.float64)

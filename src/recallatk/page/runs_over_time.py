@@ -12,6 +12,7 @@ from recallatk.page.options import DEFAULT_OPTIONS, PageOptions
 from recallatk.page.paper import Page, bounded, rounded
 from recallatk.page.plots import Line, draw_history
 from recallatk.page.selection import smallest_k
+from recallatk.page.words import gauge, interval_words
 from recallatk.report import Report
 from recallatk.wording import counted
 
@@ -42,9 +43,10 @@ def history_page(
     others = [name for name in evaluated[0][1] if name != history.metric and all(name in r for _, r in evaluated)]
     for name in others[:3]:
         lines.append(_line(name, [reports[step.name] for step in steps]))
+    small_k = smallest_k(evaluated[0][1])  # of every run, so that a label has one curve
     tracked: dict[str, dict[str, float | None]] = {}
     for step, report in evaluated:
-        for one in label_rows(report):
+        for one in label_rows(report, small_k):
             if one["low"] is not None:  # a label whose queries were all excluded has no curve
                 tracked.setdefault(one["label"], {})[step.name] = one["low"]
     columns: dict[str, list[Any]] = {
@@ -59,8 +61,13 @@ def history_page(
     best = history.best
     fixed: dict[str, Any] = {
         "title": f"{history.metric} over {counted(len(steps), 'run')}",
-        "best": f"{best.name}: {best.value:.4f}",
-        "counts": f"{counted(best.n, 'query', 'queries')}; {history.order}",
+        "best": {
+            "name": best.name,
+            "value": f"{best.value:.4f}",
+            "beside": interval_words(best.interval),
+            "gauge": gauge(best.value, best.interval, None),
+        },
+        "counts": f"{counted(best.n, 'query', 'queries')}; order: {history.order}",
         "plots": [
             draw_history([s.step for s in steps], lines, [at for at, step in enumerate(steps) if step.value is None])
         ],
@@ -70,7 +77,8 @@ def history_page(
         + [f"{step.name} failed: {step.error}" for step in history.failed],
         "notes": list(history.notes),
         "text": history.text(),
-        "small_k": smallest_k(evaluated[0][1]),
+        "encoders": any(step.encoder for step in steps),
+        "small_k": small_k,
     }
     data: dict[str, Any] = {
         "kind": "history",

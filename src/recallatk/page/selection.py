@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from recallatk.metrics import hits_of_counts
 from recallatk.report import Report
 from recallatk.types import Label
 
@@ -24,8 +25,19 @@ def smallest_k(report: Report) -> int:
 
 
 def value_of(report: Report, k: int) -> npt.NDArray[np.float64]:
-    """recall@k of each query: 1 hit, 0 miss, between them where ties decide, NaN for an excluded query."""
-    return np.asarray(report.queries[f"recall@{k}"], np.float64)
+    """recall@k of each query: 1 hit, 0 miss, between them where ties decide, NaN for an excluded query.
+
+    The k need not be one of the run: another run that stands beside it on the page may have been evaluated at it.
+    """
+    known = np.asarray(report.queries[f"recall@{k if k in report.protocol.ks else smallest_k(report)}"], np.float64)
+    return known if k in report.protocol.ks else np.where(np.isnan(known), np.nan, hits_at(report, k))
+
+
+def hits_at(report: Report, k: int) -> npt.NDArray[np.float64]:
+    """recall@k of each query for any k, from the counts that a run keeps; 0 without a positive."""
+    columns = ("negatives_ahead", "negatives_tied", "positives_tied")
+    counts = (np.asarray(report.queries[name], np.int64) for name in columns)
+    return hits_of_counts(*counts, k=k, ties=report.protocol.ties)
 
 
 def choose_queries(report: Report, number: int, *, only_wrong: bool, seed: int) -> Rows:
@@ -43,10 +55,9 @@ def choose_queries(report: Report, number: int, *, only_wrong: bool, seed: int) 
     """
     values = value_of(report, smallest_k(report))
     labels: Sequence[Label] = list(report.queries["label"])
-    ids = np.asarray(report.queries["id"], dtype=np.str_)
     ahead = np.asarray(report.queries["negatives_ahead"], np.int64)
     without = ~np.asarray(report.queries["has_positive"], np.bool_)
-    by_id = np.argsort(ids, kind="stable")  # so that the order of the rows changes nothing
+    by_id = order_of_ids(report.queries["id"])  # so that the order of the rows changes nothing
     # A query without a positive that counts as a miss is the hardest of all.
     hardness = np.where(without, np.iinfo(np.int64).max, ahead)
     missed = by_id[values[by_id] < 1]
@@ -66,8 +77,14 @@ def sample_queries(report: Report, number: int, seed: int) -> Rows:
     n = report.num_queries
     if n <= number:
         return np.arange(n)
-    by_id = np.argsort(np.asarray(report.queries["id"], dtype=np.str_), kind="stable")
+    by_id = order_of_ids(report.queries["id"])
     return np.sort(by_id[np.random.default_rng(seed).choice(n, number, replace=False)])
+
+
+def order_of_ids(ids: Iterable[str]) -> Rows:
+    """The rows in the order of their ids; an array of text would give each the room of the longest."""
+    names = list(ids)
+    return np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
 
 
 def _take_turns(rows: Rows, labels: Sequence[Label]) -> Rows:

@@ -9,6 +9,7 @@ import numpy as np
 
 from recallatk.page.selection import smallest_k, value_of
 from recallatk.report import Report, Value
+from recallatk.statistics import Interval
 from recallatk.wording import counted
 
 Fact = tuple[str, str]
@@ -21,25 +22,47 @@ _TIE_RULES = {
 }
 
 
-def headline(report: Report) -> list[dict[str, str]]:
+def headline(report: Report) -> list[dict[str, Any]]:
     """Each metric with its interval and chance, for the top of the page."""
-    found = []
-    for name, value in report.values_by_metric.items():
-        found.append(
-            {"name": name, "value": f"{value.value:.4f}", "beside": _interval(value), "chance": _chance(value)}
-        )
-    return found
+    return [
+        {
+            "name": name,
+            "value": f"{value.value:.4f}",
+            "beside": interval_words(value.interval),
+            "chance": _chance(value),
+            "gauge": gauge(value.value, value.interval, value.chance),
+        }
+        for name, value in report.values_by_metric.items()
+    ]
 
 
-def _interval(value: Value) -> str:
-    interval = value.interval
+def gauge(value: float | None, interval: Interval | None, chance: float | None) -> dict[str, float | None] | None:
+    """Where value, interval and chance stand on a scale from 0 to 1, in percent; None for what has another scale."""
+    if value is None or not 0 <= value <= 1:
+        return None
+    low, high = (value, value) if interval is None else (max(interval.low, 0.0), min(interval.high, 1.0))
+    places = {"value": value, "low": low, "width": max(high - low, 0.0), "chance": chance}
+    return {name: None if place is None else round(100 * place, 2) for name, place in places.items()}
+
+
+def interval_words(interval: Interval | None) -> str:
+    """An interval as it stands under its number."""
     if interval is None:
         return "no interval"
-    return f"{interval.low:.3f} to {interval.high:.3f} ({100 * interval.confidence:g} % interval)"
+    return f"{100 * interval.confidence:g} % interval {interval.low:.3f} to {interval.high:.3f}"
 
 
 def _chance(value: Value) -> str:
     return "" if value.chance is None else f"chance {value.chance:.3f}"
+
+
+def about(report: Report) -> str:
+    """What was evaluated, and when, in one line."""
+    provenance = report.provenance
+    root = str(provenance.data.get("root") or "").replace("\\", "/").rstrip("/").rpartition("/")[2]
+    finished = str(provenance.environment.get("finished") or "")[:10]
+    parts = (("data", root), ("encoder", provenance.encoder), ("finished", finished))
+    return " · ".join(f"{name} {text}" for name, text in parts if text)
 
 
 def in_short(
@@ -54,30 +77,36 @@ def in_short(
     missed = evaluated & (values < 1)
     n, m = int(evaluated.sum()), int(missed.sum())
     if not m:
-        return [f"All {counted(n, 'evaluated query', 'evaluated queries')} hit at {k}."]
-    said = [f"{m:,} of {counted(n, 'query', 'queries')} miss at {k} ({100 * m / n:.1f} %)."]
+        return [f"The one evaluated query hits at {k}." if n == 1 else f"All {n:,} evaluated queries hit at {k}."]
     ahead = np.asarray(report.queries["negatives_ahead"], np.int64)[missed]
     found = np.asarray(report.queries["has_positive"], np.bool_)[missed]
     near = int(np.count_nonzero(found & (ahead + 1 <= 2 * k)))
     far = int(np.count_nonzero(~found | (ahead + 1 > 10 * k)))
-    said.append(
-        f"Near misses, with a positive within the first {2 * k}: {near:,}; "
-        f"in {far:,} the first {10 * k} hold no positive."
-    )
+    said = [
+        f"{m:,} of {counted(n, 'query', 'queries')} miss at {k} ({100 * m / n:.1f} %): {near:,} nearly, with a "
+        f"positive within the first {2 * k}; {far:,} by far, with none within the first {10 * k}."
+    ]
     failing = [one for one in labels if one["low"] is not None and one["low"] < 1]
     evaluated_labels = sum(one["low"] is not None for one in labels)
     if failing and evaluated_labels > 1:
-        worst = ", ".join(f"{one['label']} ({one['low']:.2f} of {one['n']:,})" for one in failing[:3])
-        misses = sorted((round(one["n"] * (1 - one["low"])) for one in failing), reverse=True)
-        said.append(
-            f"Misses are in {len(failing):,} of {counted(evaluated_labels, 'label')}; the lowest recall: {worst}."
+        worst = ", ".join(
+            f"{_alone(one['label'])} ({min(one['low'], 0.99):.2f}, n = {one['n']:,})" for one in failing[:3]
         )
-        if len(failing) > 3 and sum(misses[:3]) * 2 > sum(misses):
-            said.append(f"Three labels hold {sum(misses[:3]):,} of the misses.")
-    if confusions:
-        pairs = ", ".join(f"{b} for {a} ({counted(count, 'time')})" for a, b, count, _ in confusions[:3])
+        said.append(f"{len(failing):,} of {counted(evaluated_labels, 'label')} have misses. Lowest recall: {worst}.")
+        lost = sorted(((one["misses"], one["label"]) for one in failing), key=lambda one: -one[0])
+        most = ", ".join(f"{_alone(label)} ({number:,})" for number, label in lost[:3] if number > 1)
+        if most and len(failing) > 3:
+            said.append(f"Most misses: {most}.")
+    named = [(a, b, count) for a, b, count, _ in confusions if a and b]
+    if named:
+        pairs = ", ".join(f"{_alone(b)} for {_alone(a)} ({counted(count, 'time')})" for a, b, count in named[:3])
         said.append(f"Retrieved instead, most often: {pairs}.")
     return said
+
+
+def _alone(name: str) -> str:
+    """A name whose direction of writing ends with it, so that it cannot turn the sentence around."""
+    return f"\u2068{name}\u2069"
 
 
 def left_out(report: Report) -> list[Fact]:
@@ -128,7 +157,8 @@ def noticed(report: Report) -> list[Fact]:
             )
         )
     facts += _copies(report)
-    return facts + [("plain", note) for note in report.provenance.notes]
+    facts += [("plain", note) for note in report.provenance.notes]
+    return sorted(facts, key=lambda fact: fact[0] != "warning")
 
 
 def _copies(report: Report) -> list[Fact]:

@@ -21,24 +21,32 @@ from recallatk.run.folder import (
     save_failure,
     save_run,
 )
+from recallatk.run.joined import join_dataset
 from recallatk.run.recipe import evaluate
 from recallatk.run.samples import SavedSamples, digests_of
 from recallatk.run.score_files import score_files
 from recallatk.run.scores import score_lists, score_matrix
 from recallatk.run.series import distinct_names, load_runs
+from recallatk.run.views import BOTH_DIRECTIONS, FoldMean, average_folds, describe_intervals, evaluate_views, view_of
 
 __all__ = [
+    "BOTH_DIRECTIONS",
     "Elsewhere",
     "EncodedDataset",
+    "FoldMean",
     "SavedSamples",
+    "average_folds",
     "check_run_folder",
     "describe_environment",
+    "describe_intervals",
     "digests_of",
     "distinct_names",
     "embedding_files",
     "encode_dataset",
     "evaluate",
     "evaluate_encoded",
+    "evaluate_views",
+    "join_dataset",
     "load_encoded",
     "load_report",
     "load_runs",
@@ -51,4 +59,5 @@ __all__ = [
     "score_files",
     "score_lists",
     "score_matrix",
+    "view_of",
 ]

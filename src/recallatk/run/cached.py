@@ -51,19 +51,18 @@ def setting(encoder: Encoder, provenance: Provenance) -> str:
     return json.dumps(parts, sort_keys=True)
 
 
-def cache_notes(encoded: Encoded, rows: Rows | None) -> list[str]:
+def cache_notes(encoded: Encoded, rows: Rows | None, texts: Rows | None = None) -> list[str]:
     """How much came from the cache, if anything did, and what happened to it."""
     if rows is None:
         return []
+    notes = list(dict.fromkeys([*rows.notes(), *(() if texts is None else texts.notes())]))
     if not encoded.cached:
-        return [*rows.notes()]
+        return notes
     every = encoded.distinct + encoded.cached
     elements = sum(map(len, encoded.sets))
-    images = "images" if every == elements else "distinct images"
-    return [
-        f"encoded {encoded.distinct:,} of {every:,} {images}; {encoded.cached:,} {FROM_CACHE}",
-        *rows.notes(),
-    ]
+    what = "images" if texts is None else "images and texts"
+    images = what if every == elements else f"distinct {what}"
+    return [f"encoded {encoded.distinct:,} of {every:,} {images}; {encoded.cached:,} {FROM_CACHE}", *notes]
 
 
 def is_about_this_run(note: str) -> bool:

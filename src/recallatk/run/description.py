@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import sys
@@ -42,6 +43,15 @@ def describe_encoder(encoder: Encoder, policy: DecodePolicy | None) -> Provenanc
     )
 
 
+def with_texts(provenance: Provenance, encoder: Encoder) -> Provenance:
+    """The same where texts were encoded too: what was done to them is a part of the preprocessing."""
+    if provenance.preprocessing is None:  # not known of images, so not known of both
+        return provenance
+    texts = getattr(encoder, "text_preprocessing", None)
+    texts = None if texts is None else _as_json(texts, str(provenance.encoder), "text_preprocessing")
+    return dataclasses.replace(provenance, preprocessing={**provenance.preprocessing, "text": texts})
+
+
 def describe_code(encoder: Encoder) -> dict[str, str] | None:
     """The file that an encoder of the user's own is written in, with the sha256 of its bytes; None: there is none."""
     own = getattr(encoder, "encode", encoder) if type(encoder).__module__.startswith(f"{_PACKAGE}.") else encoder
@@ -58,7 +68,7 @@ def describe_code(encoder: Encoder) -> dict[str, str] | None:
 _PACKAGE = __name__.partition(".")[0]
 
 
-def _as_json(preprocessing: Any, encoder: str) -> dict[str, Any]:
+def _as_json(preprocessing: Any, encoder: str, attribute: str = "preprocessing") -> dict[str, Any]:
     problem = ""
     try:
         values = json.loads(json.dumps(preprocessing, default=_plain, allow_nan=False))
@@ -66,7 +76,7 @@ def _as_json(preprocessing: Any, encoder: str) -> dict[str, Any]:
         problem = f" ({error})"
     if problem or not isinstance(values, dict):
         raise RecallatkError(
-            f"encoder {encoder}: its attribute preprocessing cannot be recorded{problem}; give a mapping of names to "
+            f"encoder {encoder}: its attribute {attribute} cannot be recorded{problem}; give a mapping of names to "
             "text, numbers, lists and mappings"
         )
     return values

@@ -19,7 +19,7 @@ from recallatk.evaluation import evaluate_embeddings
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.report import Provenance, Report
 from recallatk.run.cached import cache_notes, is_about_this_run, open_rows
-from recallatk.run.description import describe_code, describe_encoder
+from recallatk.run.description import describe_code, describe_encoder, with_texts
 from recallatk.run.elsewhere import Elsewhere, encode_elsewhere, where_notes
 from recallatk.run.environment import describe_environment
 from recallatk.types import (
@@ -31,7 +31,9 @@ from recallatk.types import (
     IntervalRule,
     OnError,
     Qrels,
+    RecallatkError,
     Skipped,
+    View,
 )
 from recallatk.wording import counted
 
@@ -45,12 +47,18 @@ class EncodedDataset:
         gallery: those of the gallery; None for leave-one-out.
         provenance: the encoder, and everything that was skipped, converted or noticed.
         qrels: judged pairs, where there are some.
+        protocol: what the data set is evaluated by where nothing else is said; None: the defaults.
+        metrics: what is evaluated beside recall@k where nothing else is said.
+        views: the evaluations that are made of it, by name; see `evaluate_views`. Empty: this one alone.
     """
 
     query: EmbeddingSet
     gallery: EmbeddingSet | None
     provenance: Provenance
     qrels: Qrels | None = None
+    protocol: EvalProtocol | None = None
+    metrics: tuple[str, ...] = ()
+    views: Mapping[str, View] = dataclasses.field(default_factory=dict)
 
 
 def encode_dataset(
@@ -110,7 +118,14 @@ def encode_dataset(
         notes=(*dataset.notes, *encoded.provenance.notes),
         warnings=dataset.warnings,
     )
-    return dataclasses.replace(encoded, provenance=provenance, qrels=dataset.qrels)
+    return dataclasses.replace(
+        encoded,
+        provenance=provenance,
+        qrels=dataset.qrels,
+        protocol=dataset.protocol,
+        metrics=dataset.metrics,
+        views=dataset.views,
+    )
 
 
 def encode_sides(
@@ -144,7 +159,14 @@ def encode_sides(
             on_progress=on_progress,
         )
         return _described(encoded, encoder, provenance, where_notes(encoded))
-    with open_rows(cache, encoder, provenance) as rows:
+    has_texts = any(side.kind == "text" for side in sides)
+    of_texts = with_texts(provenance, encoder) if has_texts else provenance
+    # Texts are kept under a setting of their own: without them, that of the images is what it always was.
+    text_setting = dataclasses.replace(of_texts, decode={"elements": "text"})
+    with (
+        open_rows(cache, encoder, provenance) as rows,
+        open_rows(cache if has_texts else None, encoder, text_setting) as text_rows,
+    ):
         encoded = encode(
             sides,
             encoder,
@@ -153,11 +175,12 @@ def encode_sides(
             policy=policy,
             on_error=on_error,
             cache=rows,
+            text_cache=text_rows,
             workers=workers,
             on_progress=on_progress,
         )
-        notes = cache_notes(encoded, rows)
-    return _described(encoded, encoder, provenance, notes)
+        notes = cache_notes(encoded, rows, text_rows)
+    return _described(encoded, encoder, of_texts, notes)
 
 
 def _described(encoded: Encoded, encoder: Encoder, provenance: Provenance, notes: list[str]) -> EncodedDataset:
@@ -173,7 +196,7 @@ def evaluate_encoded(
     encoded: EncodedDataset,
     *,
     protocol: EvalProtocol | None = None,
-    metrics: Sequence[str] = (),
+    metrics: Sequence[str] | None = None,
     intervals: IntervalRule | None = None,
     backend: str = "auto",
     memory: int | None = None,
@@ -186,8 +209,8 @@ def evaluate_encoded(
 
     Args:
         encoded: the embeddings and where they came from.
-        protocol: as for `evaluate_embeddings`.
-        metrics: as for `evaluate_embeddings`.
+        protocol: as for `evaluate_embeddings`; None: the data set's own, where it has one.
+        metrics: as for `evaluate_embeddings`; None: the data set's own.
         intervals: as for `evaluate_embeddings`.
         backend: as for `evaluate_embeddings`.
         memory: as for `evaluate_embeddings`.
@@ -202,9 +225,9 @@ def evaluate_encoded(
     """
     provenance = dataclasses.replace(encoded.provenance, environment=describe_environment(started))
     choices: dict[str, Any] = {
-        "protocol": protocol,
+        "protocol": encoded.protocol if protocol is None else protocol,
         "qrels": encoded.qrels,
-        "metrics": metrics,
+        "metrics": encoded.metrics if metrics is None else metrics,
         "intervals": intervals,
         "backend": backend,
         "threads": threads,
@@ -252,6 +275,7 @@ def load_encoded(
     label_separator: str | None = None,
     labels_required: bool = True,
     on_error: OnError = "error",
+    fold: str | None = None,
     memory: int | None = None,
 ) -> EncodedDataset:
     """Read embedding files, and what they say together of encoder and data.
@@ -264,10 +288,11 @@ def load_encoded(
         label_separator: as for `load_embeddings`.
         labels_required: as for `load_embeddings`.
         on_error: as for `load_embeddings`.
+        fold: only the rows that have this value in the column `fold`.
         memory: as for `load_embeddings`.
 
     Raises:
-        RecallatkError: as for `load_embeddings`.
+        RecallatkError: as for `load_embeddings`; or there is no such fold.
     """
     sides = [("query", query, query_labels), ("gallery", gallery, gallery_labels)]
     if gallery is None or Path(gallery).resolve() == Path(query).resolve():
@@ -293,11 +318,34 @@ def load_encoded(
         "label_separator": label_separator,
         "labels_required": labels_required,
         "on_error": on_error,
+        "fold": fold,
     }
     paths = {name: Path(value) if isinstance(value, os.PathLike) else value for name, value in source.items()}
     data = {"files": [shown(os.fspath(path)) for _, path, _ in sides if path is not None], "read": as_source(paths)}
     provenance = _provenance_of(loaded, data)
-    return EncodedDataset(loaded[0].embeddings, loaded[1].embeddings if len(loaded) > 1 else None, provenance)
+    sets = [one.embeddings if fold is None else of_fold(one.embeddings, fold) for one in loaded]
+    return EncodedDataset(sets[0], sets[1] if len(sets) > 1 else None, provenance)
+
+
+def of_fold(rows: EmbeddingSet, fold: str) -> EmbeddingSet:
+    """The rows of one fold.
+
+    Raises:
+        RecallatkError: there is no column `fold`, or no row of this one.
+    """
+    if "fold" not in rows.groups:
+        raise RecallatkError(
+            f"{rows.name}: there is no column `fold`, which says what is evaluated together; embeddings that "
+            "`recallatk embed DATA --layout NAME --part PART` writes have it where the part has folds"
+        )
+    kept = [row for row, value in enumerate(rows.groups["fold"]) if value == fold]
+    if not kept:
+        raise RecallatkError(f"{rows.name}: no row of the fold {fold!r}; there are {', '.join(_folds(rows))}")
+    return rows.take(kept)
+
+
+def _folds(rows: EmbeddingSet) -> list[str]:
+    return sorted(set(rows.groups["fold"]))[:20]
 
 
 def _code(encoder: Encoder) -> dict[str, Any]:

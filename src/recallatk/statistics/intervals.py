@@ -213,10 +213,19 @@ def sign_rule(rule: IntervalRule, clusters: int) -> str:
     return "none" if rule.ci == "none" else ",".join(parts)
 
 
-def describe_rule(rule: IntervalRule, clusters: int, *, several: bool = False) -> str:
-    """The rule in words, with the number of clusters it found; with several labels a query, clusters are sets."""
+def describe_rule(rule: IntervalRule, clusters: int, *, several: bool = False, labelled: bool = True) -> str:
+    """The rule in words, with the number of clusters it found.
+
+    Args:
+        rule: the rule.
+        clusters: how many clusters there are.
+        several: whether queries have several labels: clusters are sets of them then.
+        labelled: whether any query has a label; where none has, each is a cluster of its own.
+    """
     share = f"{100 * rule.confidence:g} %"
     if not rule.clustered:
         return f"{share} {rule.ci}, every query on its own"
     method = {"cluster-t": "cluster-robust t", "cluster-bootstrap": f"cluster bootstrap of {RESAMPLES:,}"}[rule.ci]
-    return f"{share} {method} over {counted(clusters, *name_clusters(rule.cluster, several=several))}"
+    alone = rule.cluster == "label" and not labelled
+    names = ("query", "queries") if alone else name_clusters(rule.cluster, several=several)
+    return f"{share} {method} over {counted(clusters, *names)}"

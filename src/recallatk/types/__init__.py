@@ -17,6 +17,7 @@ from recallatk.types.checks import (
     take_rows,
     unusable_rows,
 )
+from recallatk.types.encoders import Encoder, PreparingEncoder, TextEncoder
 from recallatk.types.errors import ChoiceError, RecallatkError
 from recallatk.types.interval_rule import IntervalMethod, IntervalRule
 from recallatk.types.memo import Memo
@@ -34,16 +35,17 @@ from recallatk.types.protocol import (
 from recallatk.types.sets import (
     Box,
     Dataset,
+    ElementKind,
     EmbeddingSet,
-    Encoder,
     ImageSet,
     OnError,
-    PreparingEncoder,
     Qrels,
     RankedLists,
     Samples,
     SampleSet,
     Skipped,
+    Stored,
+    View,
 )
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "Box",
     "ChoiceError",
     "Dataset",
+    "ElementKind",
     "EmbeddingSet",
     "Encoder",
     "EvalProtocol",
@@ -75,8 +78,11 @@ __all__ = [
     "Samples",
     "Similarity",
     "Skipped",
+    "Stored",
     "StoredRows",
+    "TextEncoder",
     "Ties",
+    "View",
     "as_ids",
     "as_labels",
     "as_numbers",

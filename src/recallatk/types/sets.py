@@ -22,37 +22,31 @@ from recallatk.types.checks import (
     unusable_rows,
 )
 from recallatk.types.errors import RecallatkError
+from recallatk.types.protocol import EvalProtocol
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 OnError: TypeAlias = Literal["error", "skip"]
+ElementKind: TypeAlias = Literal["image", "text"]
 
 Box: TypeAlias = tuple[int, int, int, int]
 """A part of a picture in whole pixels: left, top, right, bottom (x1, y1, x2, y2); right and bottom are outside."""
 
 
 @runtime_checkable
-class Encoder(Protocol):
-    """Any callable from a batch (a list of n images) to an array (n, d).
+class Stored(Protocol):
+    """An image that is stored and can be read when it is needed: a `Path`, or a place in a larger file.
 
-    There is no base class. Three optional attributes end up in the record: `name` (text), `fingerprint` (a hash of
-    the weights) and `preprocessing` (a mapping: size, resampling, normalisation).
+    Elements that are none of paths must be hashable, and equal where they lead to the same bytes.
     """
 
-    def __call__(self, batch: list[Any], /) -> Any:
-        """Encode a batch; row i of the result belongs to element i."""
+    def read_bytes(self) -> bytes:
+        """The bytes of an image file, as they are stored.
 
-
-@runtime_checkable
-class PreparingEncoder(Encoder, Protocol):
-    """An encoder that can also be called in two steps, of which the first runs beside the model."""
-
-    def prepare(self, image: Any, /) -> Any:
-        """What depends on one RGB image alone, such as resizing it; called on several threads at once."""
-
-    def encode_prepared(self, batch: list[Any], /) -> Any:
-        """A list of n prepared images to an array (n, d), the same as the encoder gives for the images themselves."""
+        Raises:
+            OSError: they cannot be read.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +163,7 @@ class ImageSet:
     """One side of a data set as it lies on disk; nothing is decoded yet.
 
     Attributes:
-        elements: a path for each image (in `evaluate`, whatever the caller's encoder takes).
+        elements: a path or another `Stored` image for each (in `evaluate`, whatever the caller's encoder takes).
         ids: unique names, the path below DATA with "/".
         labels: one label a sample, or a tuple of several.
         same: what makes two elements *the same image* (default: the id); datasets set the resolved file.
@@ -177,6 +171,7 @@ class ImageSet:
         positions: (n, 2) coordinates in metres, such as UTM easting and northing.
         label_kind: what the labels were before they became text.
         boxes: the part of each picture that is the image (None: all of it); ids and `same` tell boxes apart.
+        kind: what the elements are: images, or texts, which only an encoder with `encode_texts` takes.
     """
 
     elements: tuple[Any, ...]
@@ -187,9 +182,10 @@ class ImageSet:
     positions: npt.NDArray[np.float64] | None = None
     label_kind: LabelKind = "text"
     boxes: tuple[Box | None, ...] | None = None
+    kind: ElementKind = "image"
 
     def __post_init__(self) -> None:
-        _normalise_columns(self, len(self.elements), "images", "image set")
+        _normalise_columns(self, len(self.elements), f"{self.kind}s", f"{self.kind} set")
         if self.boxes is not None and len(self.boxes) != len(self.elements):
             raise RecallatkError(f"image set: {len(self.boxes)} boxes for {len(self.elements)} images; give one each")
 
@@ -203,6 +199,21 @@ class ImageSet:
         return dataclasses.replace(self, elements=elements, boxes=boxes, **_take_columns(self, rows))
 
 
+@dataclasses.dataclass(frozen=True)
+class View:
+    """One of several evaluations that are made of one encoding.
+
+    Attributes:
+        swapped: from the gallery to the queries.
+        fold: only the rows of both sides that have this value in the column `fold`; None: all rows.
+        mean_of: what the values are averaged under, over the folds; empty: they stand alone.
+    """
+
+    swapped: bool = False
+    fold: str | None = None
+    mean_of: str = ""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
     """What a layout yields: two sides (or one, for leave-one-out) and what was noticed on the way.
@@ -213,6 +224,9 @@ class Dataset:
         root: the folder that ids are relative to.
         skipped: what the layout itself had to leave out (rows whose file is missing, with `on_error="skip"`).
         qrels: judged pairs, where the data set has them.
+        protocol: what the data set is evaluated by where nothing else is said; None: the defaults.
+        metrics: what is published beside recall@k.
+        views: the evaluations that are made of one encoding, by name, such as both directions; empty: this one alone.
         source: how it was read, as JSON values: the arguments that give it again.
         notes: one line for each thing that was left aside or converted, for the reader of the report.
         warnings: one line for each thing that can make the number look right and be wrong.
@@ -225,6 +239,9 @@ class Dataset:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     qrels: Qrels | None = None
+    protocol: EvalProtocol | None = None
+    metrics: tuple[str, ...] = ()
+    views: Mapping[str, View] = dataclasses.field(default_factory=dict)
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 

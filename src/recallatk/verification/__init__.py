@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 from typing import get_args
 
+from recallatk.comparison.published import check_report
 from recallatk.encoding import Progress
 from recallatk.report import Report
 from recallatk.run import SavedSamples, describe_environment, load_report, read_record, run_folder
-from recallatk.statistics.published import PublishedCheck, check_published, parse_published
-from recallatk.types import ChoiceError, Encoder, RecallatkError, SampleSet
+from recallatk.statistics.published import PublishedCheck
+from recallatk.types import Encoder, RecallatkError, SampleSet
 from recallatk.verification.comparison import (
     compare_counts,
     compare_encoders,
@@ -21,8 +22,9 @@ from recallatk.verification.comparison import (
 )
 from recallatk.verification.outcome import Moved, Part, Verification
 from recallatk.verification.queries import check_columns, compare_queries, compare_remaining
-from recallatk.verification.repeat import Repeated, kept_digests, repeat_run, size
+from recallatk.verification.repeat import Repeated, repeat_run, size
 from recallatk.verification.rows import Side, match_sides
+from recallatk.verification.saved import kept_digests
 from recallatk.wording import counted
 
 __all__ = ["Moved", "Verification", "check_run_published", "verify_run"]
@@ -87,9 +89,9 @@ def verify_run(
             "gallery rows by name: the run keeps no samples.parquet (an earlier version made it); what moved there "
             "shows in hashes only"
         )
-    if again.report is None:
+    if again.failure:
         moved.append(Moved("values", f"it cannot be evaluated any more: {again.failure}"))
-    else:
+    elif again.report is not None:
         query = next((side for side in sides if side.role != "gallery"), None) if report.samples else None
         results = compare_queries(report, again.report, query)
         named = query is None or query.sets[0].ids is not None
@@ -126,27 +128,7 @@ def check_run_published(folder: str | os.PathLike[str], text: str) -> PublishedC
         ChoiceError: it is no printed number, or of a metric that the run does not have.
         RecallatkError: there is no complete run.
     """
-    report, published = load_report(run_folder(folder)), parse_published(text)
-    metric = next(iter(report.values_by_metric)) if published.metric is None else published.metric
-    if metric not in report.values_by_metric:
-        raise ChoiceError(f"published {text!r}: the run has no {metric}; it has {', '.join(report.values_by_metric)}")
-    value = report.values_by_metric[metric]
-    shares = value.hits is not None and report.protocol.average == "micro"
-    found = int(report.queries["has_positive"].sum())  # type: ignore[union-attr]  # a column of numbers
-    others = {
-        "with the queries that have no positive, as misses": report.num_queries,
-        "without the queries that have no positive": found,
-    }
-    return check_published(
-        published,
-        metric=metric,
-        value=value.value,
-        n=value.n,
-        hits=value.hits if shares else None,
-        hits_min=value.hits_min,
-        hits_max=value.hits_max,
-        other_counts={what: n for what, n in others.items() if n != value.n},
-    )
+    return check_report(load_report(run_folder(folder)), text)
 
 
 def _order(moved: Moved) -> int:

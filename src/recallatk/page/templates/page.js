@@ -22,6 +22,8 @@ function draw(tag, attributes = {}, ...children) {
 
 const name = (text) => make("bdi", {}, text);
 const whole = (number) => number.toLocaleString("en");
+const signed = (number) => (number > 0 ? "+" : number < 0 ? "−" : "") + Math.abs(number).toFixed(3);
+const narrow = matchMedia("(max-width: 640px)").matches;
 const counted = (number, noun, plural) => `${whole(number)} ${number === 1 ? noun : plural}`;
 
 /* Colours, and the copy button */
@@ -100,22 +102,22 @@ function table(place, columns, rows, title) {
     const button = make("button", { type: "button", onclick: () => sort(column) }, column.title);
     return make("th", { scope: "col", class: column.text || column.bar ? null : "number" }, column.sort === false ? column.title : button);
   });
-  const pages = pager(25, (shown) => {
+  const pages = pager(data.kind === "run" ? 12 : 25, (shown) => {
     body.replaceChildren(...shown.map((row) => make("tr", {}, ...columns.map((column, at) => cell(column, row, at)))));
   });
   pages.bar.setAttribute("aria-label", `Pages of the table ${title}`);
   function cell(column, row, at) {
     const value = rows[column.key][row];
     const tag = at === 0 ? "th" : "td";
-    const attributes = at === 0 ? { scope: "row" } : column.text || column.bar ? {} : { class: "number" };
+    const attributes = at === 0 ? { scope: "row" } : { class: column.text ? "text" : column.bar ? "bars" : "number" };
     if (column.show) return make(tag, attributes, column.show(value, row));
     if (value === null) return make(tag, attributes, "–");
     if (column.bar) {
       const bar = make("span", { class: "bar", "aria-hidden": "true" }, make("i"));
       bar.firstChild.style.width = `${100 * value}%`;
-      return make(tag, attributes, bar, value.toFixed(3));
+      return make(tag, attributes, narrow ? value.toFixed(3) : bar, narrow ? bar : value.toFixed(3));
     }
-    return make(tag, attributes, column.text ? name(value || "(no label)") : column.digits ? value.toFixed(column.digits) : whole(value));
+    return make(tag, attributes, column.text ? name(value || "(no label)") : column.signed ? signed(value) : column.digits ? value.toFixed(column.digits) : whole(value));
   }
   function sort(column) {
     down = by === column ? !down : !column.text;
@@ -145,7 +147,8 @@ function table(place, columns, rows, title) {
     { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
     make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body),
   );
-  place.append(make("div", { class: "controls" }, make("label", {}, "Search", search)), scroll, pages.bar);
+  if (n > 12) place.append(make("div", { class: "controls" }, make("label", {}, "Search", search)));
+  place.append(scroll, pages.bar);
   refresh();
 }
 
@@ -156,9 +159,10 @@ function jump(text) {
 function spark(values) {
   const known = values.map((value, at) => [at, value]).filter(([, value]) => value !== null);
   const x = ([at]) => 4 + (132 * at) / Math.max(values.length - 1, 1);
-  const y = ([, value]) => 19 - 16 * value;
+  const y = ([, value]) => 22 - 18 * value;
   const words = `over the steps: ${values.map((value) => (value === null ? "none" : value.toFixed(2))).join(", ")}`;
-  const svg = draw("svg", { viewBox: "0 0 140 22", class: "spark", role: "img", "aria-label": words });
+  const svg = draw("svg", { viewBox: "0 0 140 26", class: "spark", role: "img", "aria-label": words });
+  svg.append(draw("path", { class: "floor", d: "M4 22.5H136" }));
   if (!known.length) return svg;
   svg.append(draw("path", { d: "M" + known.map((point) => `${x(point).toFixed(1)},${y(point).toFixed(1)}`).join("L") }));
   const last = known[known.length - 1];
@@ -173,8 +177,8 @@ function labelColumns() {
       label,
       { key: "first", title: "first", digits: 3 },
       { key: "last", title: "last", digits: 3 },
-      { key: "change", title: "change", digits: 3 },
-      { key: "over", title: "over the steps", show: spark, sort: false, text: false, bar: true },
+      { key: "change", title: "change", signed: true },
+      { key: "over", title: "over the steps, 0 to 1", show: spark, sort: false, bar: true },
     ];
   }
   label.show = (text) => jump(text);
@@ -182,17 +186,15 @@ function labelColumns() {
     const columns = [label, { key: "n", title: "queries" }];
     data.systems.forEach((system, at) => {
       columns.push({ key: `value${at}`, title: system.name, bar: true });
-      if (at) columns.push({ key: `change${at}`, title: data.systems.length > 2 ? `change of ${system.name}` : "change", digits: 3 });
+      if (at) columns.push({ key: `change${at}`, title: data.systems.length > 2 ? `change of ${system.name}` : "change", signed: true });
     });
     return columns;
   }
   const columns = [label, { key: "low", title: `recall@${Math.min(...data.ks)}`, bar: true }];
-  if (data.ks.length > 1) columns.push({ key: "high", title: `recall@${Math.max(...data.ks)}`, bar: true });
-  return columns.concat([
-    { key: "n", title: "queries" },
-    { key: "excluded", title: "excluded" },
-    { key: "rank", title: "median rank", digits: 1 },
-  ]);
+  if (data.ks.length > 1) columns.push({ key: "high", title: `recall@${Math.max(...data.ks)}`, digits: 3 });
+  columns.push({ key: "n", title: "queries" });
+  if (data.tables.labels.excluded.some(Boolean)) columns.push({ key: "excluded", title: "excluded" });
+  return [...columns, { key: "rank", title: "median rank", digits: 1 }];
 }
 
 const TABLES = {
@@ -203,9 +205,13 @@ const TABLES = {
     { key: "count", title: "times" },
     {
       key: "example",
-      title: "such as",
+      title: "for example",
       text: true,
-      show: (id) => make("button", { type: "button", onclick: () => window.explorer.showId(id) }, name(id)),
+      show: (other, row) => {
+        const { label, retrieved } = data.tables.confusions;
+        const { id, pictures: both } = window.explorer.example(label[row], retrieved[row], other);
+        return make("div", { class: "pair" }, ...both, make("button", { type: "button", onclick: () => window.explorer.showId(id) }, name(id)));
+      },
     },
   ],
 };
@@ -214,10 +220,8 @@ const TABLES = {
 
 const pictures = data.pictures || {};
 const folder = document.querySelector('meta[name="recallatk-pictures"]').content;
-const labelOf = (item) => {
-  const codes = data.items.label[item];
-  return Array.isArray(codes) ? codes.map((code) => data.labels[code]).join(", ") : data.labels[codes];
-};
+const labelsOf = (item) => [data.items.label[item]].flat().map((code) => data.labels[code]);
+const labelOf = (item) => labelsOf(item).join(", ");
 const address = (item) => (folder ? `${folder}/${pictures[item]}` : pictures[item]);
 
 function badge(kind) {
@@ -248,7 +252,6 @@ function Explorer(place) {
   const ids = data.queries.item.map((item) => data.items.id[item]);
   const idText = ids.map(folded);
   const labelText = data.queries.item.map((item) => folded(labelOf(item) || ""));
-  let pair = [systems[0], systems[systems.length - 1]];
   const value = (system, k, row) => system.value[k][row];
   const miss = (system, k, row) => value(system, k, row) !== null && value(system, k, row) < 1;
   const hit = (system, k, row) => value(system, k, row) === 1;
@@ -315,14 +318,28 @@ function Explorer(place) {
   );
   const seed = make("input", { type: "number", min: "0", step: "1", value: data.seed, oninput: () => refresh() });
   const seedBox = make("label", { hidden: true }, "Seed", seed);
-  const label = make("input", { type: "search", oninput: () => refresh() });
-  const id = make("input", { type: "search", oninput: () => refresh() });
+  // What a button led to: this very label or id, not all that contain it (and fields drop the ends of lines).
+  let led = null;
+  const search = () => make("input", { type: "search", oninput: () => refresh((led = null)) });
+  const [label, id] = [search(), search()];
   const only = make("input", { type: "checkbox", onchange: () => refresh() });
   const list = make("div");
   const pages = pager(10, (rows) => list.replaceChildren(...rows.map(card)));
   pages.bar.setAttribute("aria-label", "Pages of queries");
   const some = chosen.size < n;
+  if (!Object.keys(pictures).length && !Object.keys(data.notes || {}).length) place.className = "no-pictures";
+  // Of a comparison: who is right, as buttons that lead to these queries.
+  const outcomes = systems.length < 2 ? [] : options.slice(1).map(([key, words, found]) => {
+    const choose = () => {
+      show.value = key;
+      refresh();
+    };
+    return make("button", { type: "button", value: key, onclick: choose }, make("strong", {}, whole(found)), make("bdi", {}, words));
+  });
+  if (outcomes.length) place.append(make("div", { class: "outcomes", role: "group", "aria-label": `Who is right at ${smallest}` }, ...outcomes));
+  const left = data.total - n;
   place.append(
+    left ? make("p", { class: "notice" }, `${whole(left)} of ${whole(data.total)} queries do not fit in this page (--max-size). What is counted and listed here are the other ${whole(n)}; the numbers and tables above and below are of all.`) : "",
     make(
       "div",
       { class: "controls", role: "search", "aria-label": "Queries" },
@@ -331,23 +348,26 @@ function Explorer(place) {
       seedBox,
       make("label", {}, "Label contains", label),
       make("label", {}, "Id contains", id),
-      some && systems.some((system) => system.lists) ? make("label", {}, `Only the ${whole(chosen.size)} with neighbours`, only) : "",
+      some && systems.some((system) => system.lists) ? make("label", { class: "tick" }, only, `Only the ${whole(chosen.size)} with neighbours`) : "",
     ),
     pages.bar,
+    systems.some((system) => system.lists) ? make("p", { class: "legend" }, "Left to right, the nearest gallery items of each query, with rank, similarity and label. ✓ right: it shares a label; ✗ wrong.") : "",
     list,
   );
 
   function refresh() {
     const test = filters.find(([key]) => key === show.value)[2];
-    const [wantedLabel, wantedId] = [folded(label.value), folded(id.value)];
+    for (const one of outcomes) one.setAttribute("aria-pressed", String(one.value === show.value));
+    const [wantedLabel, wantedId] = led ? ["", ""] : [folded(label.value), folded(id.value)];
     seedBox.hidden = order.value !== "random";
     const found = [];
     for (let row = 0; row < n; row++) {
-      if (test(row) && (!only.checked || chosen.has(row)) && (!wantedLabel || labelText[row].includes(wantedLabel)) && (!wantedId || idText[row].includes(wantedId))) found.push(row);
+      if (test(row) && (!only.checked || chosen.has(row)) && (!led || led.is(row)) && (!wantedLabel || labelText[row].includes(wantedLabel)) && (!wantedId || idText[row].includes(wantedId))) found.push(row);
     }
     const keys = sortKeys();
     found.sort((a, b) => keys[b] - keys[a] || (ids[a] < ids[b] ? -1 : 1));
-    pages.fill(found, ["query", "queries"]);
+    const of = led ? ` ${led.words}` : "";
+    pages.fill(found, [`query${of}`, `queries${of}`]);
   }
 
   function sortKeys() {
@@ -360,8 +380,8 @@ function Explorer(place) {
       return (z ^ (z >>> 16)) >>> 0;
     };
     for (let row = 0; row < n; row++) {
-      if (order.value === "hardest") keys[row] = Math.max(...pair.map((system) => (value(system, smallest, row) === null ? -1 : Math.min(rank(system, row), 1e15))));
-      else if (order.value === "confident") keys[row] = Math.max(...pair.map((system) => margin(system, row) ?? -9));
+      if (order.value === "hardest") keys[row] = Math.max(...systems.map((system) => (value(system, smallest, row) === null ? -1 : Math.min(rank(system, row), 1e15))));
+      else if (order.value === "confident") keys[row] = Math.max(...systems.map((system) => margin(system, row) ?? -Infinity));
       else if (order.value === "random") keys[row] = random(row);
     }
     return keys;
@@ -382,18 +402,21 @@ function Explorer(place) {
   }
 
   function neighbour(item, kind, rankText, similarity) {
+    const right = kind === "hit";
     return make(
       "li",
       {},
-      picture(item, kind, kind === "hit" ? "right:" : "wrong:"),
+      picture(item, kind, right ? "right:" : "wrong:"),
       make(
         "div",
         { class: "caption", title: data.items.id[item] },
-        make("span", { class: `mark ${kind}` }, `${kind === "hit" ? "✓ right" : "✗ wrong"}`),
-        ` ${rankText}`,
-        make("br"),
+        make(
+          "div",
+          { class: "top" },
+          make("span", {}, make("span", { class: `mark ${kind}` }, right ? "✓" : "✗", make("span", { class: "said" }, right ? " right" : " wrong")), ` ${rankText}`),
+          similarity === null ? "" : make("span", { class: "under", title: "similarity" }, make("span", { class: "said" }, "similarity "), similarity.toFixed(3)),
+        ),
         name(labelOf(item) || data.items.id[item]),
-        similarity === null ? "" : make("div", { class: "under" }, `similarity ${similarity.toFixed(3)}`),
       ),
     );
   }
@@ -409,8 +432,9 @@ function Explorer(place) {
     }
     if (!figures.length) return null;
     if (!best && system.best[row] >= 0) {
-      const far = neighbour(system.best[row], "hit", `best positive, #${whole(system.ahead[row] + 1)}`, system.similarity[row]);
+      const far = neighbour(system.best[row], "hit", `#${whole(system.ahead[row] + 1)}`, system.similarity[row]);
       far.className = "far";
+      far.lastChild.append(make("div", { class: "under" }, "best right"));
       figures.push(far);
     }
     return make("ol", { tabindex: "0", "aria-label": `Nearest gallery items in ${system.name}` }, ...figures);
@@ -431,16 +455,17 @@ function Explorer(place) {
       else if (system.lists && systems.length === 1) parts.push(make("p", { class: "about" }, "Its neighbours are not in this page (--num-queries)."));
     }
     const text = labelOf(item);
-    const head = make("h3", {}, name(ids[row]), text ? " · " : "", text ? name(text) : "");
+    const head = make("h3", {}, name(ids[row]), text ? make("span", { class: "label" }, name(text)) : "");
     const right = make("div", {}, ...parts);
     const shown = item in pictures || (data.notes && data.notes[item]) || chosen.has(row);
-    const body = shown ? make("div", { class: "strip" }, make("div", {}, picture(item, "query-picture", "query")), right) : right;
+    const body = shown ? make("div", { class: "strip" }, make("div", { class: "query-box" }, picture(item, "query-picture", "query")), right) : right;
     return make("article", { class: "query" }, head, body);
   }
 
   function reset() {
     show.value = "all";
     label.value = id.value = "";
+    led = null;
     only.checked = false;
   }
   function reveal() {
@@ -448,14 +473,39 @@ function Explorer(place) {
     document.getElementById("queries").scrollIntoView();
     show.focus({ preventScroll: true });
   }
+  // For a confusion, a query with its picture and that of the nearest wrong item, where the page has both.
+  const wrongAt = (row) => {
+    const { start, flags, item } = systems[0].lists;
+    for (let at = start[row]; at < start[row + 1]; at++) if (!(flags[at] & 1)) return item[at];
+    return -1;
+  };
+  const mistakes = new Map();
+  if (systems[0].lists) {
+    for (const row of data.chosen) {
+      const wrong = wrongAt(row);
+      if (!miss(systems[0], smallest, row) || !(wrong in pictures) || !(data.queries.item[row] in pictures)) continue;
+      const pair = JSON.stringify([labelOf(data.queries.item[row]), labelOf(wrong)]);
+      if (!mistakes.has(pair)) mistakes.set(pair, [row, wrong]);
+    }
+  }
+  this.example = (label, retrieved, other) => {
+    const [row, wrong] = mistakes.get(JSON.stringify([label, retrieved])) || [];
+    const shown = row === undefined ? [] : [data.queries.item[row], wrong];
+    return {
+      id: row === undefined ? other : ids[row],
+      pictures: shown.map((item, second) => make("img", { src: address(item), alt: "", class: second ? "miss-edge" : null })),
+    };
+  };
   this.showLabel = (text) => {
     reset();
     label.value = text;
+    led = { words: "of exactly this label", is: (row) => labelsOf(data.queries.item[row]).includes(text) };
     reveal();
   };
   this.showId = (text) => {
     reset();
     id.value = text;
+    led = { words: "of exactly this id", is: (row) => ids[row] === text };
     reveal();
   };
   refresh();
@@ -465,7 +515,7 @@ function Explorer(place) {
 
 function map(place) {
   const { item, x, y, state } = data.map;
-  const svg = draw("svg", { viewBox: "-1.05 -0.63 2.1 1.26", tabindex: "0", role: "img", "aria-label": "Map of the queries; the arrow keys go from point to point, and the line below the map says which" });
+  const svg = draw("svg", { viewBox: "-1.05 -0.63 2.1 1.26", tabindex: "0", role: "img", "aria-label": "Map of the queries; the arrow keys go from point to point, the line below the map says which, and Enter opens the query" });
   const words = ["hit", "miss", "excluded"];
   const points = item.map((one, at) => {
     const [cx, cy] = [x[at], -0.6 * y[at]];
@@ -496,8 +546,8 @@ function map(place) {
     const area = svg.getBoundingClientRect();
     const screen = ring.getBoundingClientRect();
     const left = screen.left - area.left + 18;
-    tip.style.left = `${Math.max(0, left + 150 > area.width ? left - 190 : left)}px`;
-    tip.style.top = `${svg.offsetTop + Math.max(0, Math.min(screen.top - area.top, area.height - 170))}px`;
+    tip.style.left = `${Math.max(0, left + 160 > area.width ? left - 196 : left)}px`;
+    tip.style.top = `${Math.max(0, Math.min(screen.top - area.top, area.height - tip.offsetHeight))}px`;
     if (spoken) said.textContent = `${data.items.id[item[at]]}: ${labelOf(item[at]) || "no label"}, ${words[state[at]]}`;
   }
   function away() {
@@ -505,19 +555,25 @@ function map(place) {
     ring.setAttribute("visibility", "hidden");
   }
   svg.addEventListener("pointermove", (event) => {
-    const matrix = svg.getScreenCTM().inverse();
-    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(matrix);
-    let [near, least] = [-1, 0.05 ** 2];
+    const found = near(event);
+    if (found < 0) away();
+    else tell(found, false);
+  });
+  function near(event) {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    let [found, least] = [-1, 0.05 ** 2];
     for (let one = 0; one < item.length; one++) {
       const distance = (x[one] - at.x) ** 2 + (-0.6 * y[one] - at.y) ** 2;
-      if (distance < least) [near, least] = [one, distance];
+      if (distance < least) [found, least] = [one, distance];
     }
-    if (near < 0) away();
-    else tell(near, false);
-  });
+    return found;
+  }
+  const open = (at) => at >= 0 && window.explorer && window.explorer.showId(data.items.id[item[at]]);
+  svg.addEventListener("click", (event) => open(near(event)));
   svg.addEventListener("pointerleave", away);
   svg.addEventListener("blur", away);
   svg.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") open(current);
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
@@ -526,9 +582,8 @@ function map(place) {
   });
   place.append(
     make("div", { class: "controls" }, make("label", {}, "Highlight labels that contain", label)),
-    make("p", { class: "counts" }, "● hit, ✗ miss, pale: excluded. Point at a mark, or use the arrow keys."),
-    svg,
-    tip,
+    make("p", { class: "counts" }, make("span", { class: "dot" }, "●"), " hit, ", make("span", { class: "mark miss" }, "✗"), " miss, pale: excluded. Point at a mark, or use the arrow keys; a click or Enter opens the query."),
+    make("div", { class: "plane" }, svg, tip),
     said,
   );
 }
