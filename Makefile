@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml setup.py ci/constraints.txt $(wildcard src/recallatk/ra
 	@touch $@
 
 $(PEERS_STAMP): $(STAMP)
-	$(PIP) -e '.[dev,peers,examples]'
+	$(PIP) -e '.[dev,peers,examples,ray]'
 	$(PIP) --no-deps mmengine mmpretrain # what they import is in mmengine-parts; they ask for more
 	@touch $@
 
@@ -34,7 +34,7 @@ demo: setup ## Evaluate an encoder on the photos that come with the package
 test: setup ## Run the tests that need no torch
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not integration'
 
-test-integrations: $(PEERS_STAMP) ## Install the peers (torch and others) and run the tests against them
+test-integrations: $(PEERS_STAMP) ## Install the peers (torch, ray and others) and run the tests against them
 	$(BIN)/python -m pytest -m integration tests
 
 test-encoders: $(STAMP) ## Install timm, open_clip, transformers and torchvision and run the tests of their encoders

@@ -119,7 +119,7 @@ def test_tiles_cover_every_pair_once(symmetric):
     for first, stop, height, width in ((0, 50, 7, 9), (10, 30, 20, 50), (13, 37, 5, 4)):
         cuts = [slice(at, min(at + height, stop)) for at in range(first, stop, height)]
         blocks = [
-            all_levels._QueryBlock.of(
+            all_levels.QueryBlock.of(
                 cut, it.relevance, exact_products(it.query.rows, it.gallery.rows, "dot"), 1, 0.0, None
             )
             for cut in cuts
@@ -314,7 +314,7 @@ def test_an_error_in_one_thread_ends_the_others():
                 raise RuntimeError("out of memory")
             time.sleep(0.001)
 
-    one = all_levels._Part(None, np.ones((1, 2), np.float32), 1.0, 0)
+    one = all_levels.Part(None, np.ones((1, 2), np.float32), 1.0, 0)
     tasks = [all_levels._Task(Block(), slice(0, 1), None, ()) for _ in range(5000)]
     with pytest.raises(RuntimeError, match="out of memory"):
         all_levels._share(tasks, one, one, 0.0, None, 2)

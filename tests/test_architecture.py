@@ -36,6 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "embeddings": set(),
     "relevance": set(),
     "ranking": {"relevance"},
+    "cluster": {"images", "encoders", "cache", "decoding", "encoding", "embeddings", "relevance", "ranking"},
     "metrics": {"ranking"},
     "statistics": set(),
     "signature": set(),
@@ -57,6 +58,7 @@ ARROWS: dict[str, set[str]] = {
         "encoding",
         "embeddings",
         "relevance",
+        "cluster",
         "signature",
         "evaluation",
         "report",
@@ -108,7 +110,7 @@ AT_IMPORT: dict[str, set[str]] = {
     "cli": {"numpy", "cyclopts", "rich"},
 }
 AT_IMPORT_ELSEWHERE = {"numpy"}
-SLOW = {"pyarrow", "onnxruntime", "torch", "PIL"}
+SLOW = {"pyarrow", "onnxruntime", "torch", "PIL", "ray"}
 
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager", "misc"}
 MOST_LINES = 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -10,18 +11,24 @@ import pytest
 from grid_worlds import WORLDS, assert_same, columns_of
 from recallatk.ranking import BACKENDS, Block, rank, stream_grid, to_grid
 from recallatk.ranking.blocks import bytes_a_row
-from recallatk.ranking.grid import LoadedGrid, StreamedRows
+from recallatk.ranking.grid import Grid, LoadedGrid, StreamedRows
 from recallatk.ranking.native import why_not
 from recallatk.ranking.shards import (
     Shard,
     best_in_shard,
+    count_all_in_shard,
+    count_both,
     count_in_shard,
+    deep_ranking_of_shards,
+    merge_all_counts,
     merge_best_positives,
     merge_counts,
+    merge_positives,
+    positives_in_shard,
     ranking_of_shards,
 )
 from recallatk.relevance import build_relevance
-from recallatk.types import EmbeddingSet, EvalProtocol
+from recallatk.types import EmbeddingSet, EvalProtocol, Qrels
 
 HERE = [name for name in BACKENDS if name in ("numpy", "reference") or (name == "native" and why_not() is None)]
 
@@ -142,6 +149,110 @@ def test_shards_add_up_to_the_whole_gallery(starts, maker, similarity, backend):
         expected = columns_of(rank(own, whole, build_relevance(query, gallery, protocol), backend="reference"))
         found = columns_of([in_shards(query, gallery, protocol, starts, backend)])
         assert_same(found, expected, f"{maker}, shards from {starts}")
+
+
+def cut(n, starts):
+    return [slice(start, stop) for start, stop in itertools.pairwise([*starts, n])]
+
+
+def rule(kind, rng, query, gallery):
+    """A protocol and judged pairs of each kind of relevance."""
+    if kind == "qrels":
+        other = query if gallery is None else gallery
+        drawn = rng.integers(0, [len(query), len(other)], (400, 2)).tolist()
+        pairs = sorted({(query.ids[a], other.ids[b]) for a, b in drawn})
+        levels = [("easy", "hard", "junk")[i] for i in rng.integers(0, 3, len(pairs))]
+        grades = rng.integers(0, 4, len(pairs))
+        qrels = Qrels(tuple(a for a, _ in pairs), tuple(b for _, b in pairs), grades, tuple(levels))
+        return EvalProtocol(relevance="qrels", level="medium"), qrels
+    if kind == "radius":
+        return EvalProtocol(relevance="radius", radius=9.0), None
+    return EvalProtocol(ignore_same="camera+label" if kind == "camera" else "none", junk_labels=("label 3",)), None
+
+
+@pytest.mark.parametrize("kind", ["label", "camera", "qrels", "radius"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_relevance_cut_into_parts_judges_the_same(kind, alone):
+    rng = np.random.default_rng(5)
+    query, gallery = sample(rng, WORLDS["clusters"], 40), sample(rng, WORLDS["clusters"], 60, name="other")
+    query, gallery = (
+        dataclasses.replace(side, positions=rng.integers(0, 40, (len(side), 2)).astype(float))
+        for side in (query, gallery)
+    )
+    gallery = None if alone else gallery
+    protocol, qrels = rule(kind, rng, query, gallery)
+    relevance = build_relevance(query, gallery, protocol, qrels=qrels)
+    for queries, rows in itertools.product(cut(40, [0, 1, 25]), cut(relevance.n_gallery, [0, 11, 11, 39])):
+        part = relevance.part(queries, rows).judge(slice(0, queries.stop - queries.start))
+        whole = relevance.judge(queries)
+        for name in ("positive", "ignored"):
+            owners, found = getattr(whole, f"{name}_queries"), getattr(whole, f"{name}_rows")
+            inside = (found >= rows.start) & (found < rows.stop)
+            np.testing.assert_array_equal(getattr(part, f"{name}_rows"), found[inside] - rows.start)
+            np.testing.assert_array_equal(getattr(part, f"{name}_queries"), owners[inside])
+        if whole.positive_grades is not None:
+            inside = (whole.positive_rows >= rows.start) & (whole.positive_rows < rows.stop)
+            np.testing.assert_array_equal(part.positive_grades, whole.positive_grades[inside])
+
+
+@pytest.mark.parametrize("backend", [name for name in HERE if name != "reference"])
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+@pytest.mark.parametrize("maker", ["duplicates", "one point", "almost one point"])
+def test_pairs_of_parts_of_one_set_are_counted_once_for_both(maker, similarity, backend):
+    rng = np.random.default_rng(6)
+    one = sample(rng, WORLDS[maker], 90, n_labels=15)
+    protocol = EvalProtocol(ignore_same="camera", similarity=similarity)
+    relevance = build_relevance(one, None, protocol)
+    (grid,) = stream_grid(one.embeddings, similarity=similarity)
+    parts = cut(90, [0, 20, 21, 60])
+    bests, counts = [], [[] for _ in parts]
+    for queries in parts:
+        shards = [Shard(Grid(*fields(grid, rows)), relevance.part(queries, rows), rows.start) for rows in parts]
+        bests.append(merge_best_positives([best_in_shard(grid.part(queries), shard) for shard in shards[::-1]]))
+    for (i, queries), (j, rows) in itertools.combinations_with_replacement(enumerate(parts), 2):
+        own, other = grid.part(queries), grid.part(rows)
+        if i == j:
+            shard = Shard(own, relevance.part(queries, queries), rows.start)
+            counts[i].append(count_in_shard(own, shard, bests[i], backend=backend))
+        else:
+            both = relevance.part(queries, rows), relevance.part(rows, queries)
+            here, there = count_both(own, other, both, (bests[i], bests[j]), backend=backend)
+            counts[i].append(here)
+            counts[j].append(there)
+    blocks = [
+        dataclasses.replace(ranking_of_shards(best, merge_counts(found), unit=grid.unit), queries=queries)
+        for queries, best, found in zip(parts, bests, counts, strict=True)
+    ]
+    assert_same(columns_of(blocks), columns_of(rank(grid, grid, relevance, backend="reference")), maker)
+
+
+def fields(grid, rows):
+    return StreamedRows(grid.rows.embeddings[rows], grid.rows.bits), grid.similarity, grid.unit, grid.near
+
+
+@pytest.mark.parametrize("backend", [name for name in HERE if name != "reference"])
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+@pytest.mark.parametrize("kind", ["label", "camera", "qrels"])
+@pytest.mark.parametrize("maker", ["clusters", "duplicates", "almost one point"])
+def test_all_levels_in_shards_are_those_of_the_whole_gallery(maker, kind, similarity, backend):
+    rng = np.random.default_rng(8)
+    query, gallery = sample(rng, WORLDS[maker], 40), sample(rng, WORLDS[maker], 70, n_labels=6, name="other")
+    protocol, qrels = rule(kind, rng, query, gallery)
+    protocol = dataclasses.replace(protocol, similarity=similarity)
+    relevance = build_relevance(query, gallery, protocol, qrels=qrels)
+    own, whole = to_grid(query.embeddings, gallery.embeddings, similarity=similarity)
+    for limit in (None, np.arange(40) % 7):
+        rows = cut(70, [0, 9, 10, 40])
+        shards = [Shard(whole.part(some), relevance.part(slice(0, 40), some), some.start) for some in rows]
+        positives = merge_positives([positives_in_shard(own, shard) for shard in shards[::-1]])
+        counts = [
+            count_all_in_shard(own, shard, positives.levels, limit=limit, backend=backend, memory=10**6)
+            for shard in shards
+        ]
+        merged = merge_all_counts([merge_all_counts(counts[2:]), *counts[:2]])
+        found = deep_ranking_of_shards(positives, merged, unit=whole.unit, limit=limit)
+        expected = rank(own, whole, relevance, depth="all", backend="reference", limit=limit)
+        assert_same(columns_of([found]), columns_of(expected), f"{maker}, {kind}, limit {limit is not None}")
 
 
 @pytest.mark.parametrize("backend", HERE)

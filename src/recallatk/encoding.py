@@ -38,6 +38,10 @@ SET_NAMES = ("query", "gallery")
 """How messages call the embeddings of the first and the second set."""
 
 
+REPLACE_FILE = "replace the file, or leave such files out with on_error='skip' (--on-error skip)"
+"""What to do about an image that cannot be used, by whose fault it is."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Encoded:
     """What encoding image sets gave.
@@ -278,16 +282,16 @@ class _Encoding:
             image = images[row]
             image.failure = Skipped(image.name, f"{image.name}: its embedding {why}")
             if self.on_error == "error":
-                raise RecallatkError(
-                    f"{image.failure.reason}; fix the encoder, or leave such {self.kind}s out with on_error='skip' "
-                    "(--on-error skip)"
-                )
+                raise RecallatkError(f"{image.failure.reason}; {fix_encoder(self.kind)}")
 
     def _refuse(self, failure: Skipped) -> None:
         if self.on_error == "error":
-            raise RecallatkError(
-                f"{failure.reason}; replace the file, or leave such files out with on_error='skip' (--on-error skip)"
-            )
+            raise RecallatkError(f"{failure.reason}; {REPLACE_FILE}")
+
+
+def fix_encoder(kind: ElementKind = "image") -> str:
+    """What to do about an element whose row is of no use."""
+    return f"fix the encoder, or leave such {kind}s out with on_error='skip' (--on-error skip)"
 
 
 def _assemble(

@@ -48,6 +48,8 @@ ROW_DIGEST = f"V{DIGEST_BYTES}"
 ROWS_A_BLOCK = 16
 """Rows fetched together in the order of their names: of a mapped file each may bring two megabytes into memory."""
 
+STORED_BYTES = 2**26
+
 LINES_A_BLOCK = 2**16
 
 PROTOCOL_KEYS = tuple(field.metadata["part"] for field in dataclasses.fields(EvalProtocol) if "part" in field.metadata)
@@ -269,8 +271,10 @@ def embedding_hash(sides: Sequence[Side], embeddings: Sequence[npt.NDArray[Any]]
     """
     digest = hashlib.sha256(f"f4;{sum(map(len, embeddings))}x{embeddings[0].shape[1]};C;LE\n".encode())
     for side, rows in sorted(zip(sides, embeddings, strict=True), key=lambda pair: pair[0].role):
-        for start in range(0, len(rows), ROWS_A_BLOCK):
-            digest.update(_little_endian(rows[side.order[start : start + ROWS_A_BLOCK]]).data)
+        # Rows that are no array lie in files that are read as a whole: many are fetched together.
+        height = ROWS_A_BLOCK if isinstance(rows, np.ndarray) else max(1, STORED_BYTES // (4 * rows.shape[1]))
+        for start in range(0, len(rows), height):
+            digest.update(_little_endian(rows[side.order[start : start + height]]).data)
             release_pages(rows)
     return digest.hexdigest()
 

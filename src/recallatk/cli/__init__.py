@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations`: the command line is made from these annotations.
 
+import functools
 import io
 import os
 import sys
@@ -13,6 +14,14 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, CycloptsError, Parameter
 
 from recallatk.cli.check import check
+from recallatk.cli.cluster import (
+    NO_CLUSTER,
+    Cluster,
+    parts_folder,
+    print_plan_of_files,
+    print_plan_of_images,
+    session,
+)
 from recallatk.cli.compare import compare
 from recallatk.cli.datasets import check_embeddings, datasets, part_of, published_of
 from recallatk.cli.delivery import check_metrics, check_output, deliver
@@ -44,8 +53,10 @@ from recallatk.cli.flags import (
 from recallatk.cli.gate import gate as gate_command
 from recallatk.cli.gate import read_gate
 from recallatk.cli.history import history
+from recallatk.cli.info import info
 from recallatk.cli.inputs import (
     encode_images,
+    encode_sample,
     join,
     load_encoders,
     load_files,
@@ -56,7 +67,7 @@ from recallatk.cli.inputs import (
 )
 from recallatk.cli.page import check_page_file, page_of_each
 from recallatk.cli.plan import plan
-from recallatk.cli.printing import DATA, INTERRUPTED, USAGE, fail, make_console, print_table, tell, tell_notes
+from recallatk.cli.printing import DATA, INTERRUPTED, USAGE, fail, make_console, print_table, progress, tell, tell_notes
 from recallatk.cli.report import report as report_command
 from recallatk.cli.score import LABELLED, score
 from recallatk.cli.verify import verify
@@ -110,6 +121,7 @@ def eval_(
     reading: Reading = NO_READING,
     encoding: Encoding = NO_ENCODING,
     ranking: Ranking = NO_RANKING,
+    cluster: Cluster = NO_CLUSTER,
     gate: Gate = NO_GATE,
     published: bool = False,
     output: Output = NO_OUTPUT,
@@ -147,6 +159,8 @@ def eval_(
         dataset = None if data is None else load_images(data, reading, labels_required=labelled)
         make_page = page_of_each(report, page, names=tuple(planned.runs), output=output, dataset=dataset)
         files = load_files(embeddings, reading, labels_required=labelled and data is None, memory=engine["memory"])
+        if cluster.dry_run:
+            return print_plan_of_files(cluster, files.query, files.gallery, engine)
         joined = check_embeddings(files, reading) if dataset is None else join(files, dataset, reading)
         jobs: Iterator[tuple[str, Any]] = iter([("embeddings", joined)])
     else:
@@ -157,23 +171,29 @@ def eval_(
         make_page = page_of_each(
             report, page, names=tuple(planned.runs), output=output, dataset=dataset, exif=encoding.exif
         )
-        jobs = encode_images(dataset, loaded, reading, encoding, output)
+        if cluster.dry_run:
+            sample = functools.partial(encode_sample, loaded, reading, encoding)
+            return print_plan_of_images(cluster, dataset, sample, engine)
+        jobs = encode_images(dataset, loaded, reading, encoding, output, cluster.elsewhere(several=len(loaded) > 1))
     if reading.qrels is not None:
         qrels = read_qrels(reading.qrels, protocol)
         jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
     jobs = each_view(jobs, planned)
     several = len(planned.runs) > 1
-    runs = _evaluate(jobs, protocol, metric, {**engine, "intervals": intervals}, started, several=several)
-    deliver(
-        runs,
-        output,
-        folders,
-        several=several,
-        side_by_side=Views(planned, output) if views else None,
-        conditions=conditions,
-        make_page=make_page,
-        more_lines=compare_rows,
-    )
+    choices = {**engine, "intervals": intervals, "cluster": cluster.run_on}
+    runs = _evaluate(jobs, protocol, metric, choices, started, several=several, quiet=output.quiet)
+    with session(cluster):
+        deliver(
+            runs,
+            output,
+            folders,
+            several=several,
+            side_by_side=Views(planned, output) if views else None,
+            conditions=conditions,
+            make_page=make_page,
+            more_lines=compare_rows,
+        )
+    return None
 
 
 @app.command
@@ -186,6 +206,7 @@ def embed(
     overwrite: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
     reading: Reading = NO_READING,
     encoding: Encoding = NO_ENCODING,
+    cluster: Cluster = NO_CLUSTER,
     quiet: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
 ) -> None:
     """Encode a folder or manifest and write the embeddings; prints the files written.
@@ -194,28 +215,39 @@ def embed(
         data: as for `recallatk eval`.
         encoder: a name (see `recallatk encoders`) or module:attribute.
         output: a .npy, .npz, .parquet, .safetensors or .h5 file; query and gallery become NAME-query and NAME-gallery.
+            With --cluster a folder, or an address such as s3://bucket/folder, for query/ and gallery/ in parts.
         overwrite: write over files that are there already.
         quiet: no progress and no notes.
     """
     from recallatk.embeddings import check_target
     from recallatk.run import embedding_files, save_encoded
 
-    check_target(output)
+    folder = parts_folder(output) if cluster.run_on is not None else None
+    if folder is None:
+        check_target(output)
     if reading.qrels is not None:
         raise ChoiceError("--qrels belongs to `recallatk eval`; embeddings are written without it")
     encoders = load_encoders((encoder,), encoding)
     if len(encoders) > 1:
         raise ChoiceError(f"--encoder {encoder} is a series of {len(encoders)}; embed with one of them at a time")
     dataset = load_images(data, reading, labels_required=False)  # labels are asked for when they are used
-    for file in embedding_files(output, alone=dataset.gallery is None):
+    if cluster.dry_run:
+        sample = functools.partial(encode_sample, encoders, reading, encoding)
+        return print_plan_of_images(cluster, dataset, sample, Ranking().arguments())
+    for file in embedding_files(output, alone=dataset.gallery is None) if folder is None else ():
         check_target(file, overwrite=overwrite)
-    for _, encoded in encode_images(dataset, encoders, reading, encoding, Output(quiet=quiet)):
+    elsewhere = cluster.elsewhere(folder, overwrite=overwrite and folder is not None)
+    for _, encoded in encode_images(dataset, encoders, reading, encoding, Output(quiet=quiet), elsewhere):
         if isinstance(encoded, RecallatkError):
             raise encoded
         tell_notes(encoded.provenance, quiet=quiet)
         tell([f"warning: {warning}" for warning in encoded.provenance.warnings])
+        if folder is not None:
+            print("\n".join(f"{folder}/{side}" for side in ("query", "gallery")[: 1 + (encoded.gallery is not None)]))
+            continue
         for file in save_encoded(encoded, output):
             print(file)
+    return None
 
 
 @app.command
@@ -265,30 +297,7 @@ def cache(action: Literal["info", "clear", "path"] = "info", /, *, cache_dir: Pa
         print(f"removed {counted(held.rows, 'embedding')}, {held.size / 1e6:,.1f} MB, from {held.folder}")
 
 
-@app.command
-def info() -> None:
-    """Versions, backends, cores and memory on this machine."""
-    from recallatk.memory import default_memory
-    from recallatk.ranking import BACKENDS, fastest_backend
-    from recallatk.ranking.torch_arithmetic import why_not
-    from recallatk.run import describe_environment
-
-    described = describe_environment()
-    backend, reason = fastest_backend()
-    lines = {
-        "recallatk": described["recallatk"],
-        "python": described["python"],
-        **described["packages"],
-        "blas": "; ".join(" ".join(str(value) for value in pool.values()) for pool in described["blas"]) or "unknown",
-        "backends": ", ".join(BACKENDS),
-        "backend in use": f"{backend} ({reason})",
-        "backend torch": why_not() or "installed; it counts on a GPU if torch sees one (--backend torch)",
-        "cores": described["cores"],
-        "memory for ranking": f"{default_memory() / 1e9:.1f} GB",
-        "system": described["system"],
-    }
-    for name, value in lines.items():
-        print(f"{name}: {value}")
+app.command(info)
 
 
 @app.command
@@ -353,6 +362,7 @@ def _evaluate(
     started: datetime,
     *,
     several: bool,
+    quiet: bool = False,
 ) -> Iterator[tuple[str, Any, Any]]:
     """Evaluate each job when its turn comes: (name, report or the error that it came to, embeddings)."""
     from recallatk.run import evaluate_encoded
@@ -361,8 +371,10 @@ def _evaluate(
         report = encoded
         if not isinstance(encoded, RecallatkError):
             try:
-                with naming(spec, several=several):
-                    report = evaluate_encoded(encoded, protocol=protocol, metrics=metrics, started=started, **choices)
+                # Only a cluster takes long enough, and says how far it is.
+                with naming(spec, several=several), progress("ranking", None, quiet=quiet) as told:
+                    shared = {"metrics": metrics, "started": started, "on_progress": told}
+                    report = evaluate_encoded(encoded, protocol=protocol, **shared, **choices)
             except ChoiceError:  # a flag is wrong: it is so for all of them
                 raise
             except RecallatkError as error:

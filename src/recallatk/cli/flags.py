@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from recallatk.cli.cluster import Cluster, with_run_on
 from recallatk.encoders.request import Dtype
 from recallatk.types import ChoiceError, EvalProtocol, IntervalRule, OnError
 
@@ -281,7 +282,7 @@ EMBEDDINGS_ONLY = {".npy", ".npz", ".safetensors", ".h5", ".hdf5"}
 # Flags that no value follows.
 SWITCHES = {
     f"--{field.name.replace('_', '-')}"
-    for group in (Embeddings, Encoding, Gate, Output, PageContent)
+    for group in (Cluster, Embeddings, Encoding, Gate, Output, PageContent)
     for field in dataclasses.fields(group)
     if field.type is bool
 }
@@ -298,7 +299,10 @@ def expand_tokens(argv: Sequence[str]) -> list[str]:
     ['eval', '--ks=1', '--ks=5', '--ks=10', '--output', 'run_1']
     >>> expand_tokens(["eval", "--distractor-labels", "0", "-1", "--junk_labels=x", "DATA"])
     ['eval', '--distractor-labels=0', '--distractor-labels=-1', '--junk-labels=x', 'DATA']
+    >>> expand_tokens(["eval", "DATA", "--cluster", "ray", "--cluster=sequence"])
+    ['eval', 'DATA', '--run-on', 'ray', '--cluster=sequence']
     """
+    argv = with_run_on(argv)
     tokens: list[str] = []
     reading = ""  # the flag whose values come; it stands alone until the first of them
     words: list[str] = []  # what is no flag and no flag's value: the command and DATA

@@ -71,6 +71,7 @@ def encode_images(
     reading: Reading,
     encoding: Encoding,
     output: Output,
+    elsewhere: Any = None,
 ) -> Iterator[tuple[str, EncodedDataset | RecallatkError]]:
     """Encode the data set with each encoder in turn, when it is asked for; one that fails gives its error."""
     cache = encoding.cache()
@@ -80,13 +81,22 @@ def encode_images(
             with naming(spec, several=len(encoders) > 1), progress(spec, images, quiet=output.quiet) as on_progress:
                 encoder = load()
                 yielded: EncodedDataset | RecallatkError = _encode(
-                    spec, encoder, dataset, reading, encoding, cache, on_progress
+                    spec, encoder, dataset, reading, encoding, cache, on_progress, elsewhere
                 )
         except ChoiceError:  # a flag is wrong: it is so for all of them
             raise
         except RecallatkError as error:
             yielded = error
         yield spec, yielded
+
+
+def encode_sample(
+    encoders: dict[str, Callable[[], Encoder]], reading: Reading, encoding: Encoding, dataset: Dataset
+) -> EncodedDataset | RecallatkError:
+    """Some images with the first of the encoders, in this process, and without the cache."""
+    first = dict(list(encoders.items())[:1])
+    encoding = dataclasses.replace(encoding, no_cache=True)
+    return next(iter(encode_images(dataset, first, reading, encoding, Output(quiet=True))))[1]
 
 
 def _encode(
@@ -97,6 +107,7 @@ def _encode(
     encoding: Encoding,
     cache: Any,
     on_progress: Any,
+    elsewhere: Any,
 ) -> EncodedDataset:
     from recallatk.encoders.consistency import check_encoder_on_files
     from recallatk.images import DecodePolicy
@@ -126,6 +137,7 @@ def _encode(
         workers=encoding.workers,
         on_progress=on_progress,
         request={"spec": spec, "device": encoding.device, "dtype": encoding.dtype},
+        elsewhere=elsewhere,
     )
     if check is None:
         return encoded

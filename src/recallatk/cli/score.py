@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from recallatk.cli.cluster import NO_CLUSTER, Cluster
 from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_INTERVALS,
@@ -40,6 +41,7 @@ def score(
     protocol: Protocol = NO_PROTOCOL,
     intervals: Intervals = NO_INTERVALS,
     scores: Scores = NO_SCORES,
+    cluster: Cluster = NO_CLUSTER,
     output: Output = NO_OUTPUT,
     report: Annotated[Path | None, Parameter(group=PAGE_GROUP)] = None,
     page: PageContent = NO_PAGE,
@@ -72,6 +74,7 @@ def score(
         "memory": budget,
         "started": started,
         "intervals": intervals,
+        "cluster": cluster.run_on,
     }
     qrels = None if scores.qrels is None else read_qrels(scores.qrels, protocol)
     found = score_files(vars(scores), qrels=qrels, **common)

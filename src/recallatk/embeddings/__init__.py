@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.embeddings import arrays, clip_retrieval, hdf5, parquet, tensors
+from recallatk.embeddings import arrays, clip_retrieval, hdf5, parquet, parts, tensors
 from recallatk.embeddings.labels import LABEL_FORMATS, read_text
 from recallatk.embeddings.samples import COLUMNS, Samples, half_precision
 from recallatk.memory import FRACTION_OF_FREE, default_memory, new_array
@@ -57,6 +57,9 @@ FORMATS = {
 CLIP_RETRIEVAL = Format(clip_retrieval.read, None, "a column `label` of the tables in metadata/", takes_most=True)
 """The one kind of folder that is read; it is not written."""
 
+PARTS = Format(parts.read, None, "a column `label` of its parts")
+"""A folder of part-000000.parquet and so on, as `recallatk embed --cluster` writes it; its rows are never held."""
+
 ROWS_A_BLOCK = 4096
 RUNS_CODE = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 
@@ -92,7 +95,7 @@ def load_embeddings(
 
     Args:
         path: a .npy (mapped, not loaded), .npz, .parquet, .safetensors or .h5 (.hdf5) file, or a folder that
-            clip-retrieval wrote.
+            clip-retrieval wrote, or one of part-000000.parquet and so on, whose rows are not loaded either.
         labels: a file of labels, one a row, in place of those that `path` holds: .npy, .txt, .csv, .tsv, .json or
             .parquet. If both files have ids, these must agree row by row. Tables may have ids, groups and positions
             (`easting` and `northing`, in metres) too.
@@ -110,9 +113,9 @@ def load_embeddings(
     name = path.name if name is None else name
     where = name if path.name in name else f"{name} ({path.name})"
     if path.is_dir():
-        if not clip_retrieval.is_folder(path):
+        if not parts.is_folder(path) and not clip_retrieval.is_folder(path):
             raise RecallatkError(f"{where}: {path} is a folder; name a file, or a clip-retrieval folder with img_emb/")
-        format_ = CLIP_RETRIEVAL
+        format_ = PARTS if parts.is_folder(path) else CLIP_RETRIEVAL
     else:
         format_ = _format_of(path, FORMATS, "embeddings", where)
         _check_file(path, where)

@@ -69,8 +69,23 @@ def write_samples(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, A
     _write(path, embeddings, metadata, with_embeddings=False)
 
 
+def read_part(stream: Any, name: str) -> tuple[Samples, int, int, np.dtype[Any]]:
+    """All but the numbers of one of several files that are one set: the columns, rows, width and dtype."""
+    with _parquet_file(stream, name) as file:
+        column = EMBEDDING_COLUMNS[0]
+        kind = file.schema_arrow.field(column).type
+        samples = _samples(file, column, name)
+        return samples, file.metadata.num_rows, kind.list_size, np.dtype(kind.value_type.to_pandas_dtype())
+
+
+def read_part_rows(stream: Any, name: str) -> npt.NDArray[Any]:
+    """The numbers of one of several files that are one set."""
+    with _parquet_file(stream, name) as file:
+        return _matrix(file, EMBEDDING_COLUMNS[0], name, file.metadata.num_rows * 2**20)[0]
+
+
 @contextlib.contextmanager
-def _parquet_file(path: Path, name: str) -> Iterator[Any]:
+def _parquet_file(path: Path | Any, name: str) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -79,7 +94,7 @@ def _parquet_file(path: Path, name: str) -> Iterator[Any]:
     # The stream is ours: Arrow would take some names for addresses, and refuses those that are no UTF-8.
     with (
         readable(name, pa.ArrowException),
-        path.open("rb") as stream,
+        contextlib.nullcontext(path) if not isinstance(path, Path) else path.open("rb") as stream,
         pq.ParquetFile(stream, **options) as file,
     ):
         twice = {column for column in file.schema_arrow.names if file.schema_arrow.names.count(column) > 1}

@@ -11,7 +11,7 @@ from recallatk import signature
 from recallatk.evaluation.caveats import find_row_caveats
 from recallatk.evaluation.task import NothingToEvaluateError, Task
 from recallatk.memory import working_memory
-from recallatk.ranking import Block, list_rows, rank, rank_scores, stream_grid
+from recallatk.ranking import Block, Rank, RankScores, list_rows, rank, rank_scores, stream_grid
 from recallatk.relevance import check_labels_agree, side_names
 from recallatk.report import Provenance, Report
 from recallatk.types import (
@@ -44,6 +44,7 @@ def evaluate_embeddings(
     memory: int | None = None,
     threads: int | None = None,
     provenance: Provenance | None = None,
+    rank: Rank = rank,
 ) -> Report:
     """Evaluate embeddings.
 
@@ -60,6 +61,7 @@ def evaluate_embeddings(
             a quarter of what is free). Embeddings that do not fit are ranked in parts.
         threads: how many; default as many as there are cores.
         provenance: what is known of encoder and data, for the record.
+        rank: what ranks: `recallatk.ranking.rank`, or what counts the same elsewhere.
 
     Raises:
         RecallatkError: the sets do not fit each other or the protocol, or no query has a positive.
@@ -113,6 +115,7 @@ def evaluate_scores(
     memory: int | None = None,
     provenance: Provenance | None = None,
     gallery_known: bool = True,
+    rank_scores: RankScores = rank_scores,
 ) -> Report:
     """Evaluate similarities that somebody else computed.
 
@@ -129,6 +132,7 @@ def evaluate_scores(
         provenance: as for `evaluate_embeddings`.
         gallery_known: whether `gallery` is the whole gallery; where it is only what lists and qrels name, the value
             of chance is not known and left out.
+        rank_scores: what ranks: `recallatk.ranking.rank_scores`, or what counts the same elsewhere.
 
     Raises:
         RecallatkError: as for `evaluate_embeddings`; a score that is NaN; a list that holds an item twice.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,8 @@ __all__ = [
     "Block",
     "Depth",
     "Grid",
+    "Rank",
+    "RankScores",
     "RankedRows",
     "Ranking",
     "list_rows",
@@ -39,6 +42,12 @@ BACKENDS: dict[str, str] = {
     "reference": "recallatk.ranking.reference:rank_blocks",
 }
 """Backend name -> "module:function". All count the same; "auto" is native or numpy. To add one: CONTRIBUTING.md."""
+
+Rank: TypeAlias = Callable[..., Iterator[Ranking]]
+"""`rank`, or what takes its place on other machines."""
+
+RankScores: TypeAlias = Callable[..., Iterator[Ranking]]
+"""`rank_scores`, or what takes its place on other machines."""
 
 LARGE = 16
 """A gallery of so many times the queries is large: most of its rows are nobody's positives."""
@@ -136,6 +145,7 @@ def rank_scores(
     depth: Depth = "first",
     memory: int | None = None,
     block: Block | None = None,
+    first: int = 0,
 ) -> Iterator[Ranking]:
     """The same counts from similarities that somebody else computed; the arguments are those of `rank`.
 
@@ -146,6 +156,7 @@ def rank_scores(
         depth: as for `rank`.
         memory: as for `rank`.
         block: as for `rank`.
+        first: the number of the first of these queries among all, where they are a part; messages name rows by it.
 
     Raises:
         RecallatkError: the sizes do not fit, or a score is NaN.
@@ -160,4 +171,4 @@ def rank_scores(
             f"scores have the shape {scores.shape}; {relevance.n_queries} queries and {relevance.n_gallery} gallery "
             f"items need ({relevance.n_queries}, {relevance.n_gallery})"
         )
-    return rank_matrix(scores, relevance, depth=depth, memory=budget, block=block)
+    return rank_matrix(scores, relevance, depth=depth, memory=budget, block=block, first=first)

@@ -6,7 +6,6 @@ The levels of many queries are held together, so that for self-retrieval one pro
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 import threading
@@ -15,31 +14,25 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 import numpy as np
-import numpy.typing as npt
 
 from recallatk.ranking.bins import MOST_QUERIES, AddTile, Bins, MakeAddTile, Tile
 from recallatk.ranking.blocks import Block, query_blocks, slices
-from recallatk.ranking.counting import LevelSet, find_levels, levels_within, make_ranking, pairs_by_row
+from recallatk.ranking.counting import LevelSet, make_ranking
 from recallatk.ranking.counts import Counts, Ranking, Similarities
 from recallatk.ranking.finding import FindPairs, MakeFindPairs
-from recallatk.ranking.grid import Grid, GridRows, LoadedGrid
+from recallatk.ranking.grid import Grid, LoadedGrid
+from recallatk.ranking.level_blocks import Part, QueryBlock
 from recallatk.ranking.products import (
-    Float32,
     MakeProducts,
     PairProducts,
     fetched_products,
     float32_error,
     longest_possible,
-    round_down,
-    to_float32,
 )
-from recallatk.relevance import Judgements, Relevance
+from recallatk.relevance import Relevance
 
 ASKED_OF = 1000
 """Where a query asks for one of so many gallery rows, it is faster to find them than to multiply all in float32."""
-
-FAR = 2**62
-"""Negatives ahead of a level of which no more is known than that it is beyond the limit."""
 
 WIDEST_TILE = 1024
 """Gallery rows in a tile: a wider one is no faster to multiply and leaves the cache before it is binned."""
@@ -75,7 +68,7 @@ def rank_all(
 
     fits = max(len(query), len(gallery)) <= size.part
     symmetric = fits and query is gallery
-    whole = _Part.both(query, gallery) if fits else None
+    whole = Part.both(query, gallery) if fits else None
     longest = [longest_possible(query.dim)] * 2 if whole is None else [part.longest for part in whole]
     error = float32_error(query.dim, *longest)
     find_pairs = None
@@ -87,12 +80,12 @@ def rank_all(
     width = max(1, min(WIDEST_TILE, area // height))
     # Half of the budget of pairs: the others are what the block that is being judged may take. A query costs as a pair.
     for span in query_blocks(relevance.pairs + 1, Block(size.part, max(size.pairs // 2, 1))):
-        own = _Part.of(query, span) if whole is None else whole[0]
+        own = Part.of(query, span) if whole is None else whole[0]
         other_grid = gallery if whole is None else whole[1].grid
         fetched = fetched_products(own.rows, other_grid, make_products, at_once=size.part)
         products = _numbered_from(own.first, fetched)
         blocks = [
-            _QueryBlock.of(queries, relevance, products, gallery.near, error, limit)
+            QueryBlock.of(queries, relevance, products, gallery.near, error, limit)
             for queries in slices(span.stop, height, first=span.start)
         ]
         with ThreadpoolController().limit(limits=1, user_api="blas"):  # the threads are ours
@@ -105,7 +98,7 @@ def rank_all(
                 _find(blocks, find_pairs, error, threads)
             else:
                 for others in slices(len(gallery), size.part):
-                    other = _Part.of(gallery, others) if whole is None else whole[1]
+                    other = Part.of(gallery, others) if whole is None else whole[1]
                     tasks = _tasks(blocks, span if symmetric else slice(others.start, others.start), others, width)
                     _share(tasks, own, other, error, _add_tile(make_add_tile, own, other), threads)
         for block in blocks:
@@ -120,38 +113,48 @@ def rank_all(
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Part:
-    """Some rows of a set, in memory: on the grid and in float32. Slices of it are those of the whole set.
+def count_against_levels(
+    query: LoadedGrid,
+    gallery: LoadedGrid,
+    relevance: Relevance,
+    levels: LevelSet,
+    make_add_tile: MakeAddTile,
+    *,
+    size: Block,
+    limit: Counts | None,
+    threads: int,
+) -> tuple[Counts, Counts, Counts, Counts]:
+    """Count a part of a gallery against levels that are those of the whole gallery.
 
-    Attributes:
-        grid: the rows.
-        real: (n, d) float32, in units of 2**26 steps.
-        longest: the length of the longest row, in the same units.
-        first: the number of the first row in the whole set.
+    Args:
+        query: the rows of the queries.
+        gallery: the rows of the part.
+        relevance: who is positive and who is ignored in the part.
+        levels: the levels of these queries.
+        make_add_tile: as for `rank_all`.
+        size: bounds the tiles of all threads together.
+        limit: as for `rank_all`; a level that this part alone shows to be beyond it has FAR ahead.
+        threads: as for `rank_all`.
+
+    Returns:
+        As `QueryBlock.totals`, for all queries one after the other.
     """
+    from threadpoolctl import ThreadpoolController
 
-    grid: LoadedGrid
-    real: Float32
-    longest: float
-    first: int
-
-    @classmethod
-    def of(cls, grid: Grid, rows: slice) -> _Part:
-        part = grid.part(rows)
-        return cls(part, *to_float32(part.rows), rows.start)
-
-    @classmethod
-    def both(cls, query: Grid, gallery: Grid) -> tuple[_Part, _Part]:
-        own = cls.of(query, slice(0, len(query)))
-        return own, own if query is gallery else cls.of(gallery, slice(0, len(gallery)))
-
-    @property
-    def rows(self) -> GridRows:
-        return self.grid.rows
-
-    def __getitem__(self, rows: slice) -> Float32:
-        return self.real[rows.start - self.first : rows.stop - self.first]
+    own, other = Part.both(query, gallery)
+    error = float32_error(query.dim, own.longest, other.longest)
+    area = size.queries * size.gallery // threads
+    height = max(1, min(size.queries, MOST_QUERIES, area))
+    blocks = [
+        QueryBlock.of(queries, relevance, None, gallery.near, error, limit, levels.part(queries))
+        for queries in slices(len(query), height)
+    ]
+    tasks = _tasks(blocks, slice(0, 0), slice(0, len(gallery)), max(1, min(WIDEST_TILE, area // height)))
+    with ThreadpoolController().limit(limits=1, user_api="blas"):
+        _share(tasks, own, other, error, _add_tile(make_add_tile, own, other), threads)
+    columns = zip(*(block.totals() for block in blocks), strict=True)
+    ahead, tied, above, below = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in columns)
+    return ahead, tied, above, below
 
 
 def _numbered_from(first: int, products: PairProducts) -> PairProducts:
@@ -159,7 +162,7 @@ def _numbered_from(first: int, products: PairProducts) -> PairProducts:
     return lambda owners, rows: products(owners - first, rows)
 
 
-def _add_tile(make_add_tile: MakeAddTile, query: _Part, gallery: _Part) -> AddTile:
+def _add_tile(make_add_tile: MakeAddTile, query: Part, gallery: Part) -> AddTile:
     """What counts tiles whose rows are numbered in the whole sets; a tile by column has the sides exchanged."""
     add_tile = make_add_tile(query.rows, gallery.rows)
 
@@ -170,124 +173,7 @@ def _add_tile(make_add_tile: MakeAddTile, query: _Part, gallery: _Part) -> AddTi
     return add
 
 
-@dataclasses.dataclass(frozen=True)
-class _QueryBlock:
-    """Some queries, their levels, and what was counted against them so far.
-
-    Attributes:
-        queries: their rows.
-        judged: their positives and ignored rows.
-        levels: the distinct similarities of their positives.
-        bins: what was counted.
-        limit: (b,) the rank from which on levels are left out; None: none are.
-        low: (b,) the product below which nothing counts; it rises as levels turn out to begin beyond the limit.
-        no_negatives: (gallery rows, places in the block) of positives and ignored rows, sorted by row.
-        near: the width of a near-tie in grid steps.
-        n_gallery: how many gallery rows there are.
-        lock: held by who counts.
-    """
-
-    queries: slice
-    judged: Judgements
-    levels: LevelSet
-    bins: Bins
-    limit: Counts | None
-    low: Float32
-    no_negatives: tuple[Counts, Counts]
-    near: int
-    n_gallery: int
-    lock: threading.Lock
-
-    def __len__(self) -> int:
-        return int(self.queries.stop - self.queries.start)
-
-    @classmethod
-    def of(
-        cls,
-        queries: slice,
-        relevance: Relevance,
-        products: PairProducts,
-        near: int,
-        error: float,
-        limit: Counts | None,
-    ) -> _QueryBlock:
-        """Judge queries and compare them with their positives."""
-        judged = relevance.judge(queries)
-        similarity = products(judged.positive_queries + queries.start, judged.positive_rows)
-        levels = find_levels(queries.stop - queries.start, judged, similarity, depth="all")
-        return cls(
-            queries=queries,
-            judged=judged,
-            levels=levels,
-            bins=Bins.of(levels.starts, levels.similarity, near, error),
-            limit=None if limit is None else limit[queries],
-            low=_lowest(levels, np.ones(len(levels.similarity), np.bool_), near, error),
-            no_negatives=pairs_by_row(judged),
-            near=near,
-            n_gallery=relevance.n_gallery,
-            lock=threading.Lock(),
-        )
-
-    def add(self, product: Float32, rows: slice, error: float, add_tile: AddTile, *, by_column: bool) -> None:
-        """Count products of these queries with these gallery rows; the products are left as they were."""
-        begin, end = np.searchsorted(self.no_negatives[0], [rows.start, rows.stop])
-        row, owner = self.no_negatives[0][begin:end] - rows.start, self.no_negatives[1][begin:end]
-        places = (row, owner) if by_column else (owner, row)
-        kept = product[places]
-        product[places] = np.nan  # no comparison holds
-        with self.lock:
-            add_tile(self.bins, Tile(product, by_column, self.low, error, self.queries.start, rows.start))
-        product[places] = kept
-
-    def raise_low_by(self, product: Float32, rows: slice, error: float, add_tile: AddTile) -> None:
-        """Look at some gallery rows beforehand, only to know which levels are beyond the limit; nothing is counted."""
-        self.add(product, rows, error, add_tile, by_column=False)
-        self.raise_low(error)
-        self.bins.above[:] = 0
-        self.bins.level[:] = 0
-
-    def take_off(self, products: PairProducts) -> None:
-        """Count ignored rows less than not at all, where they will be found like everybody else."""
-        owners, rows = self.judged.ignored_queries, self.judged.ignored_rows
-        self.bins.add(owners, products(owners + self.queries.start, rows), -1)
-
-    def put(self, owners: Counts, rows: Counts, similarity: Similarities) -> None:
-        """Count pairs that were found; positives among them are exactly at a level, and not counted after all."""
-        at_level = self.bins.add(owners, similarity)
-        if len(at_level):
-            keys = owners[at_level] * self.n_gallery + rows[at_level]
-            place = np.searchsorted(self._positives, keys)
-            again = at_level[np.append(self._positives, -1)[place] == keys]
-            self.bins.add(owners[again], similarity[again], -1)
-
-    @functools.cached_property
-    def _positives(self) -> Counts:
-        """The pairs of queries and positives as single numbers, rising."""
-        keys: Counts = self.judged.positive_queries * self.n_gallery + self.judged.positive_rows
-        return keys
-
-    def totals(self) -> tuple[Counts, Counts, Counts, Counts]:
-        """What was counted, see `Bins.totals`. Levels of which not everything was counted are far beyond the limit."""
-        ahead, tied, near_above, near_below = self.bins.totals()
-        owners = np.repeat(np.arange(len(self)), np.diff(self.levels.starts))
-        return (
-            np.where(self.bins.lower[self.bins.level_at] >= self.low[owners], ahead, FAR),
-            tied,
-            near_above,
-            near_below,
-        )
-
-    def raise_low(self, error: float) -> None:
-        """Look no more for what only levels beyond the limit would ask for: counts only grow, so they stay beyond."""
-        if self.limit is None:
-            return
-        with self.lock:
-            ahead = self.bins.ahead()[self.bins.level_at]
-            kept = levels_within(self.limit, self.levels.starts, ahead, self.levels.positives_tied)
-            np.maximum(self.low, _lowest(self.levels, kept, self.near, error), out=self.low)
-
-
-def _find(blocks: list[_QueryBlock], find_pairs: FindPairs, error: float, threads: int) -> None:
+def _find(blocks: list[QueryBlock], find_pairs: FindPairs, error: float, threads: int) -> None:
     """Count the pairs that are found, block by block of their queries."""
     span = slice(blocks[0].queries.start, blocks[-1].queries.stop)
     low = np.full(span.stop, np.inf, np.float32)
@@ -315,17 +201,6 @@ def _find(blocks: list[_QueryBlock], find_pairs: FindPairs, error: float, thread
     find_pairs(span, low, put, look_again, threads=threads)
 
 
-def _lowest(levels: LevelSet, kept: npt.NDArray[np.bool_], near: int, error: float) -> Float32:
-    """For each query the product below which nothing counts: its lowest kept level, or a near-tie below its best."""
-    ranked = np.diff(levels.starts) > 0
-    low = np.full(len(ranked), np.inf)
-    firsts = levels.starts[:-1][ranked]
-    if len(firsts):
-        low[ranked] = np.minimum.reduceat(np.where(kept, levels.similarity, np.inf), firsts)
-    low[ranked] = np.minimum(low[ranked], levels.similarity[firsts] - near)
-    return round_down(low * 2.0**-52 - error)
-
-
 @dataclasses.dataclass(frozen=True)
 class _Task:
     """One tile: queries of a block against gallery rows, which are the queries of `mirror` too.
@@ -337,13 +212,13 @@ class _Task:
         then: the blocks that should look at their limits afterwards.
     """
 
-    block: _QueryBlock
+    block: QueryBlock
     rows: slice
-    mirror: _QueryBlock | None
-    then: tuple[_QueryBlock, ...]
+    mirror: QueryBlock | None
+    then: tuple[QueryBlock, ...]
 
 
-def _tasks(blocks: list[_QueryBlock], mirrored: slice, gallery: slice, width: int) -> list[_Task]:
+def _tasks(blocks: list[QueryBlock], mirrored: slice, gallery: slice, width: int) -> list[_Task]:
     """Every tile once; those of gallery rows that are queries of these blocks (`mirrored`) on and above the diagonal.
 
     A block looks at its limits after 1, 2, 4, 8, ... tiles. The diagonal comes first: every block soon has seen some.
@@ -362,7 +237,7 @@ def _tasks(blocks: list[_QueryBlock], mirrored: slice, gallery: slice, width: in
     return tasks
 
 
-def _share(tasks: list[_Task], left: _Part, right: _Part, error: float, add_tile: AddTile, threads: int) -> None:
+def _share(tasks: list[_Task], left: Part, right: Part, error: float, add_tile: AddTile, threads: int) -> None:
     """Threads take one tile after the other."""
     waiting, one_at_a_time = iter(tasks), threading.Lock()
     most = max((len(task.block) * (task.rows.stop - task.rows.start) for task in tasks), default=0)

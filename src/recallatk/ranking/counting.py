@@ -50,6 +50,13 @@ class LevelSet:
     gains: Counts | None
     ideal_gains: Counts | None
 
+    def part(self, queries: slice) -> LevelSet:
+        """The levels of some of the queries, without gains."""
+        starts = self.starts[queries.start : queries.stop + 1]
+        levels = slice(starts[0], starts[-1])
+        similarity, tied = self.similarity[levels], self.positives_tied[levels]
+        return LevelSet(starts - starts[0], similarity, tied, self.best_positive[queries], None, None)
+
 
 def find_levels(n: int, judged: Judgements, similarity: Similarities, *, depth: Depth) -> LevelSet:
     """The distinct similarities of the positives of each query.
@@ -155,7 +162,7 @@ def count_block(
     """
     similarity = _positive_similarities(source, judged)
     levels = find_levels(queries.stop - queries.start, judged, similarity, depth=depth)
-    counted = _count_negatives(source, judged, levels.starts, levels.similarity)
+    counted = count_negatives(source, judged, levels.starts, levels.similarity)
     return make_ranking(queries, levels, counted, judged, n_gallery=source.n_gallery, unit=source.unit, limit=limit)
 
 
@@ -171,7 +178,7 @@ def _positive_similarities(source: Source, judged: Judgements) -> Similarities:
     return similarity
 
 
-def _count_negatives(
+def count_negatives(
     source: Source, judged: Judgements, starts: Counts, levels: Similarities
 ) -> tuple[Counts, Counts, Counts, Counts]:
     """Stream the gallery once: negatives ahead of and level with each level, and near each query's best level."""

@@ -40,11 +40,23 @@ class RankedRows:
     rows: Counts
     scores: Similarities
 
+    def part(self, queries: slice) -> RankedRows:
+        """The lists of some of the queries."""
+        starts = self.starts[queries.start : queries.stop + 1]
+        listed = slice(starts[0], starts[-1])
+        return RankedRows(starts - starts[0], self.rows[listed], self.scores[listed])
+
 
 def rank_matrix(
-    scores: npt.NDArray[np.number], relevance: Relevance, *, depth: Depth, memory: int, block: Block | None = None
+    scores: npt.NDArray[np.number],
+    relevance: Relevance,
+    *,
+    depth: Depth,
+    memory: int,
+    block: Block | None = None,
+    first: int = 0,
 ) -> Iterator[Ranking]:
-    """Rank by a matrix of scores; see `recallatk.ranking.rank_scores`."""
+    """Rank by a matrix of scores; see `recallatk.ranking.rank_scores`. A message counts rows from `first` on."""
     size = block or Block.within(memory, 1)
     a_row = 32 * max(relevance.n_gallery, 1)  # as float64, and what comparing them takes
     size = dataclasses.replace(size, queries=max(1, min(size.queries, memory // 2 // a_row)))
@@ -54,11 +66,11 @@ def rank_matrix(
             raise RecallatkError("scores: whole numbers beyond 2**53 would be tied as float64; scale them down")
         single = given.dtype in (np.float16, np.float32)
         rows = given.astype(np.float32 if single else np.float64, copy=False)  # exact, so comparisons are too
-        yield _rank_scored(queries, rows, relevance.judge(queries), depth)
+        yield _rank_scored(queries, rows, relevance.judge(queries), depth, first)
         release_pages(scores)
 
 
-def _rank_scored(queries: slice, rows: Scores, judged: Judgements, depth: Depth) -> Ranking:
+def _rank_scored(queries: slice, rows: Scores, judged: Judgements, depth: Depth, first: int) -> Ranking:
     similarity = rows[judged.positive_queries, judged.positive_rows].astype(np.float64)
     levels = find_levels(len(rows), judged, similarity, depth=depth)
     ahead, tied = np.zeros(len(levels.similarity), np.int64), np.zeros(len(levels.similarity), np.int64)
@@ -72,7 +84,7 @@ def _rank_scored(queries: slice, rows: Scores, judged: Judgements, depth: Depth)
     bad = np.flatnonzero(doubtful)
     bad = bad[np.isnan(rows[bad]).any(axis=1)]
     if len(bad):
-        raise RecallatkError(f"scores: row {queries.start + bad[0]} holds NaN; every score must be a number")
+        raise RecallatkError(f"scores: row {first + queries.start + bad[0]} holds NaN; every score must be a number")
     # What was counted are all items: take away the positives, none of which is above, and what is ignored.
     threshold = np.full(len(rows), np.inf)
     threshold[has_level] = levels.similarity[best]

@@ -80,6 +80,20 @@ class Relevance:
         left = None if grades is None else grades[kept]
         return Judgements(*self._split(positive[kept], len(rows)), *self._split(ignored, len(rows)), left)
 
+    def part(self, queries: slice, rows: slice) -> Relevance:
+        """What holds for some of the queries in some of the gallery, a shard of it, both numbered from 0.
+
+        It is no larger than these queries and rows, so that it can be sent where they are.
+        """
+        return Relevance(
+            n_queries=queries.stop - queries.start,
+            n_gallery=rows.stop - rows.start,
+            positive=self.positive.part(queries, rows),
+            no_match=self.no_match,
+            ignored={name: rule.part(queries, rows) for name, rule in self.ignored.items()},
+            distractors=None if self.distractors is None else self.distractors[rows],
+        )
+
     def judge_ignored(self, queries: Rows) -> tuple[Rows, Rows]:
         """The ignored rows alone of these queries: where each query's begin, and the rows."""
         return self._split(self._keys(queries, self.ignored.values()), len(queries))

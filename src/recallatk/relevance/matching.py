@@ -30,6 +30,9 @@ class Matcher(Protocol):
     def match(self, queries: Rows) -> tuple[Rows, Rows]:
         """The matching pairs of these queries as (place among them, gallery row); a pair may come more than once."""
 
+    def part(self, queries: slice, rows: slice) -> Matcher:
+        """The same rule for some of the queries and some of the gallery, both numbered from 0; no larger than these."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Keys:
@@ -92,6 +95,23 @@ class Matching:
         key_owners, rows = take_runs(self.key_starts, self.key_rows, keys)
         return owners[key_owners], rows
 
+    def part(self, queries: slice, rows: slice) -> Matching:
+        """The same rule for some of the queries and some of the gallery; only keys of these queries are left."""
+        starts = self.query_starts[queries.start : queries.stop + 1]
+        keys, codes = np.unique(self.query_keys[starts[0] : starts[-1]], return_inverse=True)
+        width, pairs = self._pairs
+        first, last = min(rows.start, width), min(rows.stop, width)
+        begin, end = np.searchsorted(pairs, keys * width + first), np.searchsorted(pairs, keys * width + last)
+        sizes = end - begin
+        places = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes - begin, sizes)
+        return Matching(starts - starts[0], codes, starts_of(sizes), pairs[places] % width - rows.start)
+
+    @functools.cached_property
+    def _pairs(self) -> tuple[int, Rows]:
+        """Every (key, row) as one rising number, key * width + row, and the width."""
+        width = int(self.key_rows.max(initial=0)) + 1
+        return width, np.sort(owners_of(self.key_starts) * width + self.key_rows)
+
     def groups(self, at_least: int) -> Iterator[tuple[Rows, Rows]]:
         """Queries that have the same keys, with the gallery rows that they match: so many of both at least."""
         counts = np.diff(self.query_starts)
@@ -136,6 +156,14 @@ class PairMatching:
         """The listed pairs, sorted by query and row."""
         return take_runs(self.starts, self.rows, queries)
 
+    def part(self, queries: slice, rows: slice) -> PairMatching:
+        """The pairs of some of the queries with some of the gallery."""
+        owners, found = self.match(np.arange(queries.start, queries.stop))
+        kept = (found >= rows.start) & (found < rows.stop)
+        grades = self.grades[self.starts[queries.start] : self.starts[queries.stop]]
+        counts = np.bincount(owners[kept], minlength=queries.stop - queries.start)
+        return PairMatching(starts_of(counts), found[kept] - rows.start, grades[kept])
+
     def grades_of(self, queries: Rows) -> Rows:
         """The grade of each pair of `match`."""
         return take_runs(self.starts, self.grades, queries)[1]
@@ -166,6 +194,10 @@ class RadiusMatching:
         slack = BORDER * (np.abs(ours).max(axis=1) + np.abs(theirs).max(axis=1))
         inside = np.hypot(*(ours - theirs).T) <= self.radius + slack
         return owners[inside], rows[inside]
+
+    def part(self, queries: slice, rows: slice) -> RadiusMatching:
+        """The same radius for some of the queries and some of the gallery."""
+        return RadiusMatching(self.query[queries], self.gallery[rows], self.radius)
 
     @property
     def _reach(self) -> float:

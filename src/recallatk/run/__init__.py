@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recallatk.run.elsewhere import Elsewhere
 from recallatk.run.encoded import (
     EncodedDataset,
     embedding_files,
@@ -30,6 +31,7 @@ from recallatk.run.views import BOTH_DIRECTIONS, FoldMean, average_folds, descri
 
 __all__ = [
     "BOTH_DIRECTIONS",
+    "Elsewhere",
     "EncodedDataset",
     "FoldMean",
     "SavedSamples",

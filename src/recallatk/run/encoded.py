@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from recallatk.cache import Cache
+from recallatk.cluster import ranking_on
 from recallatk.datasets.naming import as_source, shown
 from recallatk.embeddings import LoadedEmbeddings, load_embeddings, save_embeddings
-from recallatk.encoding import BATCH, Progress, encode
+from recallatk.encoding import BATCH, Encoded, Progress, encode
 from recallatk.evaluation import evaluate_embeddings
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.report import Provenance, Report
 from recallatk.run.cached import cache_notes, is_about_this_run, open_rows
 from recallatk.run.description import describe_code, describe_encoder, with_texts
+from recallatk.run.elsewhere import Elsewhere, encode_elsewhere, where_notes
 from recallatk.run.environment import describe_environment
 from recallatk.types import (
     Dataset,
@@ -71,6 +73,7 @@ def encode_dataset(
     workers: int | None = None,
     on_progress: Progress | None = None,
     request: Mapping[str, Any] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> EncodedDataset:
     """Encode both sides of a data set; see `recallatk.encoding.encode`.
 
@@ -85,6 +88,7 @@ def encode_dataset(
         workers: as for `encode`.
         on_progress: as for `encode`.
         request: the arguments of `load_encoder` that gave the encoder, for the record: what `verify_run` loads again.
+        elsewhere: the cluster that encodes; None: this process. `workers` then says nothing.
 
     Raises:
         RecallatkError: as for `encode`; or what the encoder says of itself cannot be recorded.
@@ -100,6 +104,8 @@ def encode_dataset(
         cache=cache,
         workers=workers,
         on_progress=on_progress,
+        request=request,
+        elsewhere=elsewhere,
     )
     provenance = dataclasses.replace(
         encoded.provenance,
@@ -133,9 +139,26 @@ def encode_sides(
     cache: Cache | None = None,
     workers: int | None = None,
     on_progress: Progress | None = None,
+    request: Mapping[str, Any] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> EncodedDataset:
     """Encode the queries alone, or queries and gallery, that come from no data set; as `encode_dataset`."""
     provenance = describe_encoder(encoder, policy if decode else None)
+    if elsewhere is not None:
+        encoded = encode_elsewhere(
+            sides,
+            encoder,
+            elsewhere,
+            batch=batch,
+            policy=policy,
+            decode=decode,
+            on_error=on_error,
+            cache=cache,
+            provenance=provenance,
+            request=request,
+            on_progress=on_progress,
+        )
+        return _described(encoded, encoder, provenance, where_notes(encoded))
     has_texts = any(side.kind == "text" for side in sides)
     of_texts = with_texts(provenance, encoder) if has_texts else provenance
     # Texts are kept under a setting of their own: without them, that of the images is what it always was.
@@ -157,9 +180,15 @@ def encode_sides(
             on_progress=on_progress,
         )
         notes = cache_notes(encoded, rows, text_rows)
+    return _described(encoded, encoder, of_texts, notes)
+
+
+def _described(encoded: Encoded, encoder: Encoder, provenance: Provenance, notes: list[str]) -> EncodedDataset:
+    """What encoding gave, with what is known of the encoder and of the images."""
+    notes = [*notes]
     notes += [f"{counted(count, 'image')}: {what}" for what, count in sorted(encoded.conversions.items())]
     notes += getattr(encoder, "notes", ())
-    provenance = dataclasses.replace(of_texts, skipped=encoded.skipped, notes=tuple(notes))
+    provenance = dataclasses.replace(provenance, skipped=encoded.skipped, notes=tuple(notes))
     return EncodedDataset(encoded.sets[0], encoded.sets[1] if len(encoded.sets) > 1 else None, provenance)
 
 
@@ -173,6 +202,8 @@ def evaluate_encoded(
     memory: int | None = None,
     threads: int | None = None,
     started: datetime | None = None,
+    cluster: str | None = None,
+    on_progress: Progress | None = None,
 ) -> Report:
     """Evaluate an encoded data set and note where and when that was done.
 
@@ -185,23 +216,27 @@ def evaluate_encoded(
         memory: as for `evaluate_embeddings`.
         threads: as for `evaluate_embeddings`.
         started: when the work began, for the record.
+        cluster: where to rank, as for `recallatk.cluster.joined`: "ray", "auto" or an address; None: in this process.
+            `memory` and `threads` are then those of each worker.
+        on_progress: told of the tasks of a cluster that are done and known of.
 
     Raises:
-        RecallatkError: as for `evaluate_embeddings`.
+        RecallatkError: as for `evaluate_embeddings`, or the cluster cannot do it.
     """
     provenance = dataclasses.replace(encoded.provenance, environment=describe_environment(started))
-    return evaluate_embeddings(
-        encoded.query,
-        encoded.gallery,
-        protocol=encoded.protocol if protocol is None else protocol,
-        qrels=encoded.qrels,
-        metrics=encoded.metrics if metrics is None else metrics,
-        intervals=intervals,
-        backend=backend,
-        memory=memory,
-        threads=threads,
-        provenance=provenance,
-    )
+    choices: dict[str, Any] = {
+        "protocol": encoded.protocol if protocol is None else protocol,
+        "qrels": encoded.qrels,
+        "metrics": encoded.metrics if metrics is None else metrics,
+        "intervals": intervals,
+        "backend": backend,
+        "threads": threads,
+        "provenance": provenance,
+    }
+    if cluster is None:
+        return evaluate_embeddings(encoded.query, encoded.gallery, memory=memory, **choices)
+    with ranking_on(cluster, memory=memory, on_progress=on_progress) as rank:
+        return evaluate_embeddings(encoded.query, encoded.gallery, rank=rank, **choices)
 
 
 def embedding_files(path: str | os.PathLike[str], *, alone: bool) -> tuple[Path, ...]:

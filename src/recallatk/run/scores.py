@@ -6,7 +6,9 @@ import dataclasses
 import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
+from recallatk.cluster import scoring_on
 from recallatk.embeddings import read_matrix
 from recallatk.evaluation import evaluate_scores
 from recallatk.report import Provenance, Report
@@ -27,6 +29,7 @@ def score_lists(
     memory: int | None = None,
     provenance: Provenance | None = None,
     started: datetime | None = None,
+    cluster: str | None = None,
 ) -> Report:
     """Evaluate ranked lists: against judged pairs alone, as trec_eval does, or with what is known of the samples.
 
@@ -46,6 +49,7 @@ def score_lists(
         memory: as for `evaluate_scores`.
         provenance: what is known of system and data, for the record.
         started: when the work began, for the record.
+        cluster: as for `evaluate_encoded`.
 
     Raises:
         RecallatkError: nothing says what the queries are, samples have no ids; and as for `evaluate_scores`.
@@ -73,10 +77,11 @@ def score_lists(
             note = "num gallery counts the items that the lists and the qrels name; the gallery itself is not known"
             provenance = _add(provenance, notes=[note])
             gallery = _unlabelled([*lists.gallery_ids, *qrels.gallery_ids], "gallery")
-    return evaluate_scores(
+    return _evaluate(
         lists,
         query,
         gallery,
+        cluster=cluster,
         protocol=protocol,
         qrels=qrels,
         metrics=metrics,
@@ -99,6 +104,7 @@ def score_matrix(
     memory: int | None = None,
     provenance: Provenance | None = None,
     started: datetime | None = None,
+    cluster: str | None = None,
 ) -> Report:
     """Evaluate a matrix of scores in a .npy file, which is mapped and read a block of rows at a time.
 
@@ -113,14 +119,16 @@ def score_matrix(
         memory: as for `evaluate_scores`.
         provenance: as for `score_lists`.
         started: as for `score_lists`.
+        cluster: as for `score_lists`.
 
     Raises:
         RecallatkError: the file is absent, damaged or holds objects; and as for `evaluate_scores`.
     """
-    return evaluate_scores(
+    return _evaluate(
         read_matrix(scores),
         query,
         gallery,
+        cluster=cluster,
         protocol=protocol,
         qrels=qrels,
         metrics=metrics,
@@ -128,6 +136,22 @@ def score_matrix(
         memory=memory,
         provenance=_at(provenance, started),
     )
+
+
+def _evaluate(
+    scores: Any,
+    query: SampleSet,
+    gallery: SampleSet | None,
+    *,
+    cluster: str | None,
+    memory: int | None,
+    **choices: Any,
+) -> Report:
+    """Evaluate here or on a cluster; `memory` is then that of each worker."""
+    if cluster is None:
+        return evaluate_scores(scores, query, gallery, memory=memory, **choices)
+    with scoring_on(cluster, memory=memory) as rank_scores:
+        return evaluate_scores(scores, query, gallery, rank_scores=rank_scores, **choices)
 
 
 def _unlabelled(ids: Iterable[str], name: str) -> SampleSet:

@@ -6,7 +6,7 @@ import mmap
 import operator
 import unicodedata
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,29 @@ Label: TypeAlias = str | tuple[str, ...]
 
 LabelKind: TypeAlias = Literal["text", "integer"]
 Float32Rows: TypeAlias = npt.NDArray[np.float32]
+
+
+@runtime_checkable
+class StoredRows(Protocol):
+    """Rows that lie elsewhere and become an array where they are asked for; it stands where an array of rows may."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the numbers."""
+
+    def __len__(self) -> int:
+        """The number of rows."""
+
+    def __getitem__(self, rows: Any, /) -> npt.NDArray[Any]:
+        """The rows of a slice, or of these row numbers."""
+
+    def part(self, rows: slice) -> StoredRows:
+        """Some of the rows, of which none is read."""
+
 
 MAPPED_BYTES = 2**24
 """So much of a mapped file is read before its pages are given back."""
@@ -35,6 +58,8 @@ def as_numbers(values: Any, name: str) -> npt.NDArray[Any]:
     Raises:
         RecallatkError: rows of different length, or not real numbers.
     """
+    if isinstance(values, StoredRows):
+        return cast("npt.NDArray[Any]", values)
     if hasattr(values, "detach"):
         tensor = values.detach().cpu()
         values = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor

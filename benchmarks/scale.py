@@ -1,0 +1,217 @@
+"""Ranking on a cluster: overhead against the single process, strong and weak scaling, bytes moved, memory of a worker.
+
+`python benchmarks/scale.py` starts nodes of Ray on this machine, each with one core, and prints Markdown. Nodes share
+the machine, so that more of them than there are free cores say nothing of wall seconds; processor seconds still do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from recallatk.cluster import estimate_ranking, joined, plan_ranking, rank
+from recallatk.cores import usable_cores
+from recallatk.ranking import rank as rank_here
+from recallatk.ranking import stream_grid
+from recallatk.relevance import build_relevance
+from recallatk.types import EmbeddingSet, EvalProtocol
+
+STORE = 400 * 2**20
+MEMORY = 10**9
+
+
+@dataclasses.dataclass(frozen=True)
+class Took:
+    """What one ranking took.
+
+    Attributes:
+        wall: seconds.
+        processor: seconds of all processes that worked.
+        ahead: the sum of all counts, by which runs are compared.
+        here: processor seconds of the process that gives the work out.
+        resident: the most that a worker held, in megabytes.
+        moved: megabytes of arrays that tasks were given and gave, what is shared once for each node.
+        tasks: how many there were.
+    """
+
+    wall: float
+    processor: float
+    ahead: int
+    here: float = 0.0
+    resident: float = 0.0
+    moved: float = 0.0
+    tasks: int = 0
+
+
+def make_files(folder: Path, sizes: dict[str, int], d: int) -> None:
+    """Clustered rows, five of a label, one in twenty a copy of another one; written a block at a time."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(max(sizes.values()) // 5, d)).astype(np.float32)
+    for name, n in sizes.items():
+        labels = rng.integers(0, len(centres), n)
+        np.save(folder / f"{name}.labels.npy", labels)
+        made = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, (n, d))
+        for start in range(0, n, 8192):
+            part = labels[start : start + 8192]
+            made[start : start + 8192] = centres[part] + 1.5 * rng.normal(size=(len(part), d))
+            made[start : start + len(part) : 20] = made[max(start - 1, 0)]
+        made.flush()
+
+
+def load(folder: Path, name: str, n: int) -> EmbeddingSet:
+    """The first rows of a file."""
+    labels = np.load(folder / f"{name}.labels.npy")[:n]
+    whole = np.load(folder / f"{name}.npy", mmap_mode="r")
+    rows = np.memmap(folder / f"{name}.npy", np.float32, "r", whole.offset, (n, whole.shape[1]))
+    return EmbeddingSet(rows, labels, ids=[f"{name} {row}" for row in range(n)])
+
+
+def run(folder: Path, queries: int | None, n: int, address: str | None) -> Took:
+    """Rank, in this process with one thread or on the cluster at an address; a set against itself without queries."""
+    gallery = load(folder, "gallery", n)
+    query = None if queries is None else load(folder, "query", queries)
+    relevance = build_relevance(query or gallery, None if query is None else gallery, EvalProtocol())
+    sets = [gallery.embeddings] if query is None else [query.embeddings, gallery.embeddings]
+    grids = stream_grid(*sets)
+    if address is None:
+        wall, busy = time.perf_counter(), time.process_time()
+        blocks = rank_here(grids[0], grids[-1], relevance, threads=1, memory=MEMORY)
+        ahead = sum(int(block.negatives_ahead.sum()) for block in blocks)
+        return Took(time.perf_counter() - wall, time.process_time() - busy, ahead)
+    with joined(address) as engine:
+        warm = [engine.run(np.zeros, 1) for _ in range(8 * engine.cores)]
+        _ = [engine.fetch(ref) for ref in warm]
+        engine.finish()
+        engine.spent.clear()
+        engine.shared = 0
+        wall, busy = time.perf_counter(), time.process_time()
+        blocks = rank(grids[0], grids[-1], relevance, engine=engine, memory=MEMORY)
+        ahead = sum(int(block.negatives_ahead.sum()) for block in blocks)
+        wall, here = time.perf_counter() - wall, time.process_time() - busy
+        spent = engine.spent
+        return Took(
+            wall,
+            here + sum(task.processor for task in spent),
+            ahead,
+            here,
+            max(task.resident for task in spent) / 1e6,
+            (sum(task.moved for task in spent) + engine.shared * (len(engine.nodes) - 1)) / 1e6,
+            len(spent),
+        )
+
+
+def in_a_process(folder: Path, *arguments: object) -> Took:
+    """`run` in a process of its own."""
+    command = [sys.executable, __file__, "--run", json.dumps([str(folder), *arguments])]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return Took(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def on_nodes(folder: Path, nodes: int, queries: int | None, n: int) -> Took:
+    """The same on so many nodes of one core, and one without any where the work is given out."""
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        for _ in range(nodes):
+            cluster.add_node(num_cpus=1, object_store_memory=STORE)
+        return in_a_process(folder, queries, n, cluster.address)
+    finally:
+        cluster.shutdown()
+
+
+def line(*cells: object) -> None:
+    """A row of a table."""
+    print(f"| {' | '.join(str(cell) for cell in cells)} |", flush=True)
+
+
+def shown(took: Took) -> tuple[str, ...]:
+    """The cells of what a run took."""
+    return f"{took.wall:.1f}", f"{took.processor:.1f}", f"{took.here:.2f}", f"{took.resident:.0f}", f"{took.tasks}"
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000, help="queries and gallery items of the overhead")
+    parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--nodes", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--rounds", type=int, default=2, help="of the overhead; the faster of each is taken")
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.run:
+        folder, queries, n, address = json.loads(chosen.run)
+        print(json.dumps(dataclasses.asdict(run(Path(folder), queries, n, address))))
+        return
+    n, d = chosen.rows, chosen.dim
+    print(f"{usable_cores()} cores here, shared with whatever else runs; load {os.getloadavg()[0]:.1f}\n")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        make_files(folder, {"query": n, "gallery": n * max(1, max([1, *chosen.nodes]) // 2)}, d)
+        header = ("", "wall s", "processor s", "of these here", "worker MB", "tasks")
+        print(f"Overhead: {n:,} x {n:,} x {d}, one core\n")
+        line(*header, "against one process")
+        line(*["---"] * 7)
+        for queries, what in ((n, "queries and gallery"), (None, "a set against itself")):
+            pairs = [
+                (in_a_process(folder, queries, n, None), on_nodes(folder, 1, queries, n)) for _ in range(chosen.rounds)
+            ]
+            alone, there = (min(runs, key=lambda took: took.processor) for runs in zip(*pairs, strict=True))
+            assert alone.ahead == there.ahead, "the counts differ"
+            line(f"{what}: one process", *shown(alone), "")
+            ratio = f"processor {there.processor / alone.processor - 1:+.1%}, wall {there.wall / alone.wall - 1:+.1%}"
+            line(f"{what}: a cluster of one core", *shown(there), ratio)
+            report_bytes(there, queries, n, d)
+        small = n // 2
+        print(f"\nStrong scaling: {small:,} x {small:,} x {d}\n")
+        line(*header, "speed-up", "efficiency by processor time")
+        line(*["---"] * 8)
+        first: Took | None = None
+        for nodes in chosen.nodes:
+            took = on_nodes(folder, nodes, small, small)
+            first = first or took
+            line(
+                f"{nodes} nodes",
+                *shown(took),
+                f"{first.wall / took.wall:.2f}",
+                f"{first.processor / took.processor:.2f}",
+            )
+        print(f"\nWeak scaling: {small:,} queries, {small:,} gallery items for each node\n")
+        line(*header, "processor s a node")
+        line(*["---"] * 7)
+        for nodes in chosen.nodes:
+            took = on_nodes(folder, nodes, small, min(small * nodes, n * max(1, max([1, *chosen.nodes]) // 2)))
+            line(f"{nodes} nodes", *shown(took), f"{took.processor / nodes:.1f}")
+
+
+def report_bytes(took: Took, queries: int | None, n: int, d: int) -> None:
+    """What moved and was read, beside the least that could."""
+    alone, q = queries is None, n if queries is None else queries
+    from recallatk.cluster.engine import Node
+
+    node = (Node("one", 1, 0, 8 * 10**9),)
+    plan = plan_ranking(q, n, d, node, alone=alone, memory=MEMORY)
+    found = estimate_ranking(q, n, d, plan, node, alone=alone)
+    least = (0 if alone else 4 * d * q) + 40 * q
+    line(
+        f"bytes: given to and by tasks {took.moved:,.0f} MB",
+        f"least that must move {least / 1e6:,.0f} MB",
+        f"read of the gallery {found.read / 1e6:,.0f} MB, least {4 * d * n / 1e6:,.0f} MB",
+        *[""] * 4,
+    )
+
+
+if __name__ == "__main__":
+    main()

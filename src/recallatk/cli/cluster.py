@@ -1,0 +1,182 @@
+"""The flags of a cluster, what it is, and what it would do."""
+
+# No `from __future__ import annotations`: the command line is made from these annotations.
+
+import contextlib
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cyclopts import Group, Parameter
+
+from recallatk.types import ChoiceError, Dataset, EmbeddingSet, RecallatkError
+
+CLUSTER_GROUP = Group("Past one machine: the same number from a cluster (needs the extra ray)", sort_key=5)
+
+SAMPLED = 32
+"""Images that are encoded here to know what encoding takes; it is one batch."""
+
+
+@Parameter(name="*", group=CLUSTER_GROUP)
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Where the work is done; never the number.
+
+    Attributes:
+        run_on: ray starts Ray on this machine and ends it again; auto, HOST:PORT and ray://HOST:PORT join a cluster.
+            --memory and --threads are then those of each worker. With such a value --cluster is the same flag.
+        num_gpus: copies of the model, each with a GPU of its own; by default one for each GPU there is. 0: on CPUs.
+        parts: where rows are written while images are encoded, a folder that every node reads or an address such as
+            s3://bucket/folder; an interrupted run goes on there. By default a folder in that of the cache.
+        dry_run: only say what the cluster is, how the work would be cut, and what it would take.
+    """
+
+    run_on: str | None = None
+    num_gpus: int | None = None
+    parts: str | None = None
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.run_on is not None:
+            from recallatk.cluster import address_of
+
+            address_of(self.run_on)
+        else:
+            given = {"--dry-run": self.dry_run, "--num-gpus": self.num_gpus is not None, "--parts": self.parts}
+            for flag in (flag for flag, value in given.items() if value):
+                raise ChoiceError(f"{flag} is for a cluster; give --cluster too: ray, auto or HOST:PORT")
+
+    def elsewhere(self, folder: str | None = None, *, several: bool = False, overwrite: bool = False) -> Any:
+        """As `encode_dataset` takes it; None: in this process.
+
+        Args:
+            folder: where the rows go, in place of --parts.
+            several: whether there are several encoders, whose rows are not put into one folder.
+            overwrite: begin anew where there are parts already.
+        """
+        from recallatk.run import Elsewhere
+
+        if self.run_on is None:
+            return None
+        if several and self.parts is not None:
+            raise ChoiceError("--parts is for the rows of one encoder; leave it out, or give one --encoder")
+        return Elsewhere(self.run_on, folder or self.parts, self.num_gpus, overwrite)
+
+
+NO_CLUSTER = Cluster()
+
+# The commands that a cluster can run, and its addresses: elsewhere, and with another value, --cluster names a column.
+ON_A_CLUSTER = {"eval", "embed", "score", "info"}
+_CLUSTER = re.compile(r"ray|auto|ray://.*|[\w.-]+:\d+", re.DOTALL)
+
+
+def with_run_on(argv: Sequence[str]) -> Sequence[str]:
+    """The words of a command, in which --cluster with the address of a cluster is --run-on."""
+    return list(_renamed(argv)) if argv and argv[0] in ON_A_CLUSTER else argv
+
+
+def _renamed(argv: Sequence[str]) -> Iterator[str]:
+    for place, token in enumerate(argv):
+        value = argv[place + 1] if place + 1 < len(argv) else ""
+        if (token == "--cluster" and _CLUSTER.fullmatch(value)) or (
+            token.startswith("--cluster=") and _CLUSTER.fullmatch(token.removeprefix("--cluster="))
+        ):
+            yield token.replace("--cluster", "--run-on", 1)
+        else:
+            yield token
+
+
+def parts_folder(output: Path) -> str | None:
+    """The folder or address that an output with --cluster names; None where it is a file of embeddings.
+
+    >>> parts_folder(Path("s3://bucket/rows")), parts_folder(Path("rows.npy"))
+    ('s3://bucket/rows', None)
+    """
+    from recallatk.embeddings import FORMATS
+
+    return None if output.suffix.lower() in FORMATS else re.sub(r"^(\w{2,}):/(?!/)", r"\1://", str(output))
+
+
+@contextlib.contextmanager
+def session(cluster: Cluster) -> Iterator[None]:
+    """One cluster for all that a command does, where there is one."""
+    if cluster.run_on is None:
+        yield
+        return
+    from recallatk.cluster import joined
+
+    with joined(cluster.run_on):
+        yield
+
+
+def node_lines(where: str) -> dict[str, str]:
+    """What a cluster is."""
+    from recallatk.cluster import describe_nodes, joined
+
+    with joined(where) as engine:
+        return describe_nodes(engine.nodes)
+
+
+def print_plan(
+    cluster: Cluster,
+    sides: tuple[int, int | None],
+    dim: int,
+    choices: dict[str, Any],
+    *,
+    more: dict[str, str] | None = None,
+) -> None:
+    """What the cluster is, and what ranking so many queries and gallery items would take."""
+    from recallatk.cluster import describe_nodes, describe_ranking, joined, plan_ranking
+
+    n, others = sides
+    alone, threads = others is None, choices["threads"] or 1
+    assert cluster.run_on is not None
+    with joined(cluster.run_on) as engine:
+        size = n, n if others is None else others, dim
+        memory = choices["memory"]
+        plan = plan_ranking(*size, engine.nodes, alone=alone, memory=memory, threads=threads)
+        ranked = describe_ranking(*size, plan, engine.nodes, alone=alone, threads=threads)
+        for name, value in {**describe_nodes(engine.nodes), **(more or {}), **ranked}.items():
+            print(f"{name}: {value}")
+
+
+def print_plan_of_files(cluster: Cluster, query: EmbeddingSet, gallery: EmbeddingSet | None, choices: Any) -> None:
+    """As `print_plan`, for embeddings."""
+    print_plan(cluster, (len(query), None if gallery is None else len(gallery)), query.embeddings.shape[1], choices)
+
+
+def print_plan_of_images(
+    cluster: Cluster, dataset: Dataset, encode: Callable[[Dataset], Any], choices: dict[str, Any]
+) -> None:
+    """As `print_plan`, for images: one batch of them is encoded here, which says how wide and how slow they are.
+
+    Args:
+        cluster: the cluster.
+        dataset: the images.
+        encode: encodes some of them in this process.
+        choices: of ranking.
+    """
+    from recallatk.cluster import in_words, joined
+
+    sides = len(dataset.query), None if dataset.gallery is None else len(dataset.gallery)
+    images = sum(side or 0 for side in sides)
+    sample = dataset.query.take(range(min(SAMPLED, len(dataset.query))))
+    start = time.perf_counter()
+    encoded = encode(dataclasses.replace(dataset, query=sample, gallery=None))
+    if isinstance(encoded, RecallatkError):
+        raise encoded
+    seconds = (time.perf_counter() - start) / len(sample)
+    dim = encoded.query.embeddings.shape[1]
+    assert cluster.run_on is not None
+    with joined(cluster.run_on) as engine:
+        gpus = sum(node.gpus for node in engine.nodes) if cluster.num_gpus is None else cluster.num_gpus
+        models = gpus or max(1, engine.cores // 2)
+    more = {
+        "images": f"{images:,}; {len(sample)} of them took {1000 * seconds:.1f} ms each on this machine's cores",
+        "copies of the model": f"{models:,}",
+        "time to encode, if a copy is as fast (estimated)": in_words(images * seconds / models),
+    }
+    print_plan(cluster, sides, dim, choices, more=more)

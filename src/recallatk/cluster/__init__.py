@@ -1,0 +1,75 @@
+"""Past one machine: the same answer from a cluster. Ray runs it; importing this package does not import Ray.
+
+`engine.py` is all that ranking asks of Ray, `pipeline.py` all that encoding asks of Ray Data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from recallatk.cluster.encoding import Place, describe_elsewhere, encode_on
+from recallatk.cluster.engine import Engine, Node, Told, address_of, joined
+from recallatk.cluster.pipeline import Job
+from recallatk.cluster.plan import (
+    RankingPlan,
+    describe_nodes,
+    describe_ranking,
+    estimate_ranking,
+    in_words,
+    plan_ranking,
+    worker_memory,
+)
+from recallatk.cluster.ranking import rank, rank_blocks_of_scores
+from recallatk.ranking import Rank, Ranking, RankScores
+
+__all__ = [
+    "Engine",
+    "Job",
+    "Node",
+    "Place",
+    "RankingPlan",
+    "address_of",
+    "describe_elsewhere",
+    "describe_nodes",
+    "describe_ranking",
+    "encode_on",
+    "estimate_ranking",
+    "in_words",
+    "joined",
+    "plan_ranking",
+    "rank",
+    "rank_blocks_of_scores",
+    "ranking_on",
+    "scoring_on",
+    "worker_memory",
+]
+
+
+@contextlib.contextmanager
+def ranking_on(where: str, *, memory: int | None = None, on_progress: Told | None = None) -> Iterator[Rank]:
+    """What takes the place of `recallatk.ranking.rank` on a cluster, which is joined for the `with` block.
+
+    Args:
+        where: as for `joined`.
+        memory: bytes that the process of each worker may hold.
+        on_progress: told of the tasks that are done and of those that are known of.
+    """
+    with joined(where, told=on_progress) as engine:
+
+        def rank_there(*sets: Any, **choices: Any) -> Iterator[Ranking]:
+            return rank(*sets, engine=engine, **{**choices, "memory": memory})
+
+        yield rank_there
+
+
+@contextlib.contextmanager
+def scoring_on(where: str, *, memory: int | None = None, on_progress: Told | None = None) -> Iterator[RankScores]:
+    """What takes the place of `recallatk.ranking.rank_scores`; the arguments are those of `ranking_on`."""
+    with joined(where, told=on_progress) as engine:
+
+        def rank_there(*given: Any, **choices: Any) -> Iterator[Ranking]:
+            return rank_blocks_of_scores(*given, engine=engine, **{**choices, "memory": memory})
+
+        yield rank_there

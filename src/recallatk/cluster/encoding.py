@@ -1,0 +1,318 @@
+"""Encoding on a cluster: what the pipeline gives is written in parts, and parts that are finished are not done again.
+
+Rows leave the pipeline in the order of the images and are written here in parts of `PART_ROWS`. Parts that are finished
+are never done again: an interrupted run goes on behind them. A part has one row for each image that could be used, and
+its metadata says what became of the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recallatk.cluster.engine import Engine
+from recallatk.cluster.pipeline import Job, encoded_rows, stamp_of
+from recallatk.embeddings import parts
+from recallatk.encoding import REPLACE_FILE, SET_NAMES, Encoded, Progress, fix_encoder
+from recallatk.types import (
+    ChoiceError,
+    EmbeddingSet,
+    Encoder,
+    ImageSet,
+    RecallatkError,
+    Skipped,
+)
+
+PART_ROWS = 4096
+"""Images of a part; what an interrupted run does again at the most."""
+
+LISTED = 2**20
+"""Images that one pipeline is told of: their names are in the object store while it runs."""
+
+MANIFEST = "manifest.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where rows are written.
+
+    Attributes:
+        folder: a path, or an address that pyarrow's file systems know; it gets a folder for each side.
+        key: what the rows depend on, hashed: data set, encoder, preprocessing, decode policy.
+        metadata: what each part says of them.
+    """
+
+    folder: str
+    key: str
+    metadata: Mapping[str, Any]
+
+    def side(self, name: str) -> str:
+        """The folder of one side."""
+        return f"{self.folder.rstrip('/')}/{name}"
+
+    def claim(self, *, overwrite: bool = False) -> None:
+        """Make it ours; with `overwrite`, without the parts that it holds.
+
+        Raises:
+            RecallatkError: it holds the rows of something else.
+        """
+        if overwrite:
+            for side in SET_NAMES:
+                parts.remove(self.side(side), parts.list_parts(self.side(side)))
+            parts.remove(self.folder, (MANIFEST,))
+        found = parts.read_bytes(self.folder, MANIFEST)
+        there = None if found is None else json.loads(found).get("key")
+        if there not in (None, self.key) or (there is None and any(map(parts.list_parts, map(self.side, SET_NAMES)))):
+            raise RecallatkError(
+                f"{self.folder}: holds rows of another data set, encoder, preprocessing or decode policy; name another "
+                "folder, or use --overwrite"
+            )
+        if there is None:
+            text = json.dumps({"key": self.key, "part_rows": PART_ROWS, **self.metadata}, indent=1)
+            parts.write_bytes(self.folder, MANIFEST, text.encode())
+
+
+def encode_on(
+    engine: Engine,
+    sets: Sequence[ImageSet],
+    job: Job,
+    place: Place,
+    *,
+    gpus: int | None = None,
+    overwrite: bool = False,
+    on_progress: Progress | None = None,
+) -> Encoded:
+    """Encode image sets on a cluster into parts, behind those that are finished; see `recallatk.encoding.encode`.
+
+    Args:
+        engine: the cluster.
+        sets: the queries alone, or the queries and the gallery; elements are paths that every node reads.
+        job: how.
+        place: where to.
+        gpus: actors with a GPU each; default one for each GPU of the cluster. 0: the model runs on CPUs.
+        overwrite: begin anew where there are parts already.
+        on_progress: told of the images that are done.
+
+    Raises:
+        ChoiceError: the cluster is reached through ray://.
+        RecallatkError: as for `recallatk.encoding.encode`; the place holds something else; or the cluster failed.
+    """
+    if engine.client:
+        raise ChoiceError("ray:// reaches a cluster to rank, not to encode; give HOST:PORT or auto on a node of it")
+    for side in sets:
+        if side.kind == "text":
+            raise RecallatkError(
+                "a cluster encodes image files, not texts; write the embeddings here with `recallatk embed`, and rank "
+                "them there (--query and --gallery with --cluster)"
+            )
+        odd = next((element for element in side.elements if not isinstance(element, str | os.PathLike)), None)
+        if odd is not None:
+            raise RecallatkError(f"a cluster encodes files, not {type(odd).__name__}; give paths")
+    place.claim(overwrite=overwrite)
+    work = [
+        _Part(name, number, side.take(range(start, min(start + PART_ROWS, len(side)))))
+        for name, side in zip(SET_NAMES, sets, strict=False)
+        for number, start in enumerate(range(0, len(side), PART_ROWS))
+    ]
+    writer = _Writer(place, job)
+    finished = _finished(engine, place, work)
+    todo = []
+    for part in work:
+        if part in finished:
+            writer.remember(part)
+        else:
+            todo.append(part)
+    total = sum(map(len, sets))
+    done = total - sum(len(part.images) for part in todo)
+    for pipeline in _pipelines(todo):
+        waiting: list[dict[str, Any]] = []
+        for rows in encoded_rows(engine, [part.images for part in pipeline], job, gpus):
+            writer.check(rows)
+            waiting += rows
+            while pipeline and len(waiting) >= len(pipeline[0].images):
+                part = pipeline.pop(0)
+                writer.write(part, waiting[: len(part.images)])
+                del waiting[: len(part.images)]
+            done += len(rows)
+            if on_progress is not None:
+                on_progress(done, total)
+    return _assemble(sets, place, writer)
+
+
+def describe_elsewhere(engine: Engine, load: Callable[[], Encoder], gpus: int | None) -> dict[str, str]:
+    """The dtype and device that an encoder has where it will run: cached rows are kept under these.
+
+    Raises:
+        ChoiceError: there are fewer GPUs.
+    """
+    there = sum(node.gpus for node in engine.nodes)
+    if gpus is not None and gpus > there:
+        raise ChoiceError(f"--num-gpus {gpus}: the cluster has {there}; Ray would wait for the others for ever")
+    there = there if gpus is None else gpus
+    found: dict[str, str] = engine.fetch(engine.run(_attributes, load, gpus=min(there, 1)))
+    return found
+
+
+def _attributes(load: Callable[[], Encoder]) -> dict[str, str]:
+    encoder = load()
+    return {name: str(getattr(encoder, name)) for name in ("dtype", "device") if hasattr(encoder, name)}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Part:
+    """Images of one side that become one file."""
+
+    side: str
+    number: int
+    images: ImageSet
+
+    @property
+    def file(self) -> str:
+        return parts.part_name(self.number)
+
+
+def _pipelines(todo: Sequence[_Part]) -> Iterator[list[_Part]]:
+    many = max(1, LISTED // PART_ROWS)
+    for start in range(0, len(todo), many):
+        yield list(todo[start : start + many])
+
+
+class _Writer:
+    """Writes parts in their order. Equal images have one row, the first that was written."""
+
+    def __init__(self, place: Place, job: Job) -> None:
+        self._place, self._job = place, job
+        self._first: dict[str, tuple[bytes, str, str, int]] = {}
+        self.conversions: dict[str, tuple[str, ...]] = {}
+        self.encoded, self.cached = 0, 0
+        self.failures: dict[str, Skipped] = {}
+
+    def check(self, rows: list[dict[str, Any]]) -> None:
+        """Refuse what the encoder did wrong, and the first image that cannot be used, unless such are skipped."""
+        for row in rows:
+            if row["fatal"]:
+                raise RecallatkError(row["fatal"])
+            if row["failure"] and self._job.on_error == "error":
+                what = fix_encoder() if row["by_encoder"] else REPLACE_FILE
+                raise RecallatkError(f"{row['failure']}; {what}")
+
+    def write(self, part: _Part, rows: list[dict[str, Any]]) -> None:
+        """Write a part."""
+        kept = [place for place, row in enumerate(rows) if not row["failure"]]
+        good = [rows[place] for place in kept]
+        embeddings = [np.frombuffer(row["row"], row["dtype"]) for row in good]
+        folder = self._place.side(part.side)
+        for place, row in enumerate(good):
+            digest = hashlib.blake2b(row["row"], digest_size=8).digest()
+            first = self._first.setdefault(row["content"], (digest, folder, part.file, place))
+            if first[3] == place and first[1:3] == (folder, part.file):
+                self.encoded, self.cached = self.encoded + (not row["cached"]), self.cached + row["cached"]
+            elif first[0] != digest:  # an encoder whose rows depend on the batch
+                same_part = first[1:3] == (folder, part.file)
+                embeddings[place] = embeddings[first[3]] if same_part else parts.read_rows(*first[1:3])[first[3]]
+        failures = [Skipped(part.images.ids[i], _reason(row, part.images.ids[i])) for i, row in enumerate(rows)
+                    if row["failure"]]  # fmt: skip
+        conversions = {row["content"]: row["conversions"] for row in good if row["conversions"]}
+        widths = {len(row) for row in embeddings}
+        if len(widths) > 1:
+            raise RecallatkError(
+                f"{part.file}: rows of {sorted(widths)} columns; all embeddings must have one dimension"
+            )
+        metadata = {
+            **self._place.metadata,
+            "skipped": [dataclasses.asdict(item) for item in failures],
+            "conversions": conversions,
+            "files": [[row["size"], row["changed"]] for row in rows],
+        }
+        taken = part.images.take(kept)
+        whole = EmbeddingSet(
+            np.stack(embeddings) if embeddings else np.empty((0, 1), np.float32),
+            taken.labels,
+            ids=taken.ids,
+            same=taken.same,
+            groups=taken.groups,
+            content=[row["content"] for row in good],  # type: ignore[arg-type]  # becomes a tuple
+            positions=taken.positions,
+            label_kind=taken.label_kind,
+        )
+        parts.write(folder, part.number, whole, metadata)
+        self._note(failures, conversions)
+
+    def remember(self, part: _Part) -> None:
+        """What a finished part holds, for the parts to come."""
+        folder = self._place.side(part.side)
+        samples, n = parts.read_metadata(folder, part.file)
+        rows = parts.read_rows(folder, part.file) if n else ()
+        for place, (content, row) in enumerate(zip(samples.content or (), rows, strict=True)):
+            digest = hashlib.blake2b(row.tobytes(), digest_size=8).digest()
+            self._first.setdefault(content, (digest, folder, part.file, place))
+        failures = [Skipped(**item) for item in samples.metadata["skipped"]]
+        self._note(failures, samples.metadata["conversions"])
+
+    def _note(self, failures: Sequence[Skipped], conversions: Mapping[str, Sequence[str]]) -> None:
+        self.failures |= {failure.item: failure for failure in failures}
+        self.conversions |= {content: tuple(phrases) for content, phrases in conversions.items()}
+
+
+def _reason(row: Mapping[str, Any], name: str) -> str:
+    return str(row["failure"]).removeprefix(f"{name}: ")
+
+
+def _finished(engine: Engine, place: Place, work: Sequence[_Part]) -> set[_Part]:
+    """The parts that are there and whose images have not changed since."""
+    there = {(side, file) for side in SET_NAMES for file in parts.list_parts(place.side(side))}
+    asked = {
+        part: engine.run(_unchanged, place.side(part.side), part.file, part.images.elements, part.images.ids)
+        for part in work
+        if (part.side, part.file) in there
+    }
+    return {part for part, answer in asked.items() if engine.fetch(answer)}
+
+
+def _unchanged(folder: str, file: str, elements: Sequence[Any], ids: Sequence[str]) -> bool:
+    """Whether the images of a part still have the size and time of change that they had when it was made."""
+    samples, _ = parts.read_metadata(folder, file)
+    skipped = {item["item"] for item in samples.metadata["skipped"]}
+    if [name for name in ids if name not in skipped] != list(samples.ids or ()):
+        return False
+    return bool(samples.metadata["files"] == [list(stamp_of(Path(element))) for element in elements])
+
+
+def _assemble(sets: Sequence[ImageSet], place: Place, writer: _Writer) -> Encoded:
+    """The sets that the parts hold; their rows stay there."""
+    found = []
+    for name, side in zip(SET_NAMES, sets, strict=False):
+        kept = [row for row, identifier in enumerate(side.ids) if identifier not in writer.failures]
+        if not kept:
+            raise RecallatkError(
+                f"no {name} image could be used: {len(side)} of {len(side)} skipped, e.g. {side.ids[0]}: "
+                f"{writer.failures[side.ids[0]].reason}"
+            )
+        rows, samples = parts.read(place.side(name), name)
+        taken = side.take(kept)
+        assert list(samples.ids or ()) == list(taken.ids)
+        found.append(
+            EmbeddingSet(
+                rows,
+                taken.labels,
+                ids=taken.ids,
+                same=taken.same,
+                groups=taken.groups,
+                content=tuple(samples.content or ()),
+                positions=taken.positions,
+                label_kind=taken.label_kind,
+                name=name,
+            )
+        )
+    order = dict.fromkeys(name for side in sets for name in side.ids if name in writer.failures)
+    conversions = Counter(phrase for phrases in writer.conversions.values() for phrase in phrases)
+    skipped = tuple(writer.failures[name] for name in order)
+    return Encoded(tuple(found), skipped, dict(conversions), writer.encoded, cached=writer.cached)

@@ -1,0 +1,267 @@
+"""The pipeline of Ray Data: files are read and decoded by tasks, and encoded by actors that hold the model.
+
+This is all of Ray Data that is used. It passes on what is finished and starts no more than the object store has room
+for: that is the back-pressure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from recallatk.cache import Cache, CachedRow
+from recallatk.cluster.engine import RETRIES, Engine, in_one_line
+from recallatk.encoding import encode_all
+from recallatk.images import DecodePolicy, content_of, decode
+from recallatk.types import Encoder, ImageSet, OnError, PreparingEncoder, RecallatkError, unusable_rows
+
+DECODED_TOGETHER = 16
+"""Images that are read and decoded before they are passed on."""
+
+TASKS_A_CORE, MOST_LISTED = 8, 512
+"""Tasks that read images, and how many images one of them reads at the most."""
+
+TOLD_EVERY = 256
+PREPARING = 4
+"""Threads of an actor that do what an encoder does to one image alone."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What is encoded, and everything that the rows depend on.
+
+    Attributes:
+        load: gives the encoder; called once by each actor.
+        setting: the key of cached rows; see `recallatk.cache.Cache.rows`. None: nothing is cached.
+        cache: the cache of each node (the folder is the same on all of them, its disk is the node's own).
+        batch: how many images go into the encoder at once.
+        decode: elements are files that become RGB images; else paths are handed over.
+        policy: how bytes become pixels.
+        on_error: as for `recallatk.encoding.encode`.
+    """
+
+    load: Callable[[], Encoder]
+    setting: str | None
+    cache: Cache | None
+    batch: int
+    decode: bool
+    policy: DecodePolicy
+    on_error: OnError
+
+
+def stamp_of(path: Path) -> tuple[int, int]:
+    """The size and the time of the last change of a file, by which another one in its place is seen."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return (-1, -1)
+    return (stat.st_size, stat.st_mtime_ns)
+
+
+def encoded_rows(
+    engine: Engine, image_sets: Sequence[ImageSet], job: Job, gpus: int | None
+) -> Iterator[list[dict[str, Any]]]:
+    """What became of each image, in order, some at a time."""
+    import ray
+
+    gpus = sum(node.gpus for node in engine.nodes) if gpus is None else gpus
+    actors = gpus or max(1, engine.cores // 2)  # the other cores decode
+    # An actor beside which no core is left for decoding would wait for itself.
+    resources: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if gpus else {"num_cpus": int(engine.cores > 1)}
+    with _in_order():
+        decoded = ray.data.from_arrow(_tables(image_sets, engine.cores)).map_batches(
+            _decode,
+            batch_format="pyarrow",
+            batch_size=DECODED_TOGETHER,
+            fn_kwargs={"job": dataclasses.replace(job, load=_nothing)},
+            num_cpus=1,
+            **_limits(_task_limits),
+        )
+        encoded = decoded.map_batches(
+            _Encode,
+            batch_format="pyarrow",
+            batch_size=job.batch,
+            fn_constructor_kwargs={"job": job},
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
+            **_limits(_actor_limits),
+            **resources,
+        )
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # here: it sets its own level when it is first used
+    with in_one_line():
+        for table in encoded.iter_batches(batch_format="pyarrow", batch_size=TOLD_EVERY, prefetch_batches=1):
+            yield table.to_pylist()
+
+
+@contextlib.contextmanager
+def _in_order() -> Iterator[None]:
+    """What is made here gives its rows in order and shows no bars; other pipelines of this process stay as they are."""
+    import ray
+
+    context = ray.data.DataContext.get_current()
+    before = context.enable_progress_bars, context.execution_options.preserve_order
+    context.enable_progress_bars, context.execution_options.preserve_order = False, True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what later versions of Ray will not have
+            yield
+    finally:
+        context.enable_progress_bars, context.execution_options.preserve_order = before
+
+
+def _limits(limits: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The argument that bounds retries, while Ray Data has one."""
+    import ray
+
+    there = "ray_remote_args_fn" in inspect.signature(ray.data.Dataset.map_batches).parameters
+    return {"ray_remote_args_fn": limits} if there else {}
+
+
+def _task_limits() -> dict[str, Any]:
+    return {"max_retries": RETRIES}
+
+
+def _actor_limits() -> dict[str, Any]:
+    """Ray Data itself would begin again for ever, also with a model that is too large for the worker."""
+    return {"max_restarts": RETRIES, "max_task_retries": RETRIES}
+
+
+def _nothing() -> Any:
+    raise AssertionError("only actors load the encoder")
+
+
+def _tables(image_sets: Sequence[ImageSet], cores: int) -> list[Any]:
+    import pyarrow as pa
+
+    tables = []
+    height = min(max(sum(map(len, image_sets)) // (TASKS_A_CORE * cores), DECODED_TOGETHER), MOST_LISTED)
+    for images in image_sets:
+        for start in range(0, len(images), height):
+            some = slice(start, start + height)
+            boxes = [None] * len(images) if images.boxes is None else list(images.boxes)
+            columns = {
+                "name": pa.array(images.ids[some], pa.string()),
+                "path": pa.array([str(Path(element).absolute()) for element in images.elements[some]], pa.string()),
+                "box": pa.array([None if box is None else list(box) for box in boxes[some]], pa.list_(pa.int64())),
+            }
+            tables.append(pa.table(columns))
+    return tables
+
+
+def _decode(table: Any, *, job: Job) -> Any:
+    """Read and decode some images; what the cache of this node knows needs no pixels."""
+    import pyarrow as pa
+
+    with _rows_of(job) as cache:
+        rows = [_read(**image, job=job, cache=cache) for image in table.to_pylist()]
+    return pa.Table.from_pylist(rows, schema=_schema())
+
+
+def _read(name: str, path: str, box: list[int] | None, *, job: Job, cache: Any) -> dict[str, Any]:
+    size, changed = stamp_of(Path(path))
+    row: dict[str, Any] = {"name": name, "path": path, "size": size, "changed": changed, "cached": False}
+    area = None if box is None else (box[0], box[1], box[2], box[3])
+    try:
+        data = Path(path).read_bytes()
+        row["content"] = content_of(data, area)
+        found = None if cache is None else cache.get(row["content"])
+        if found is not None:
+            known = {"row": found.row.tobytes(), "dtype": found.row.dtype.str, "conversions": list(found.conversions)}
+            return {**row, **known, "cached": True}
+        if job.decode:
+            decoded = decode(data, policy=job.policy, name=name, box=area)
+            row |= {"pixels": decoded.image.tobytes(), "width": decoded.image.width, "height": decoded.image.height}
+            row["conversions"] = list(decoded.conversions)
+    except (OSError, ValueError) as error:
+        row["failure"] = f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})"
+    except RecallatkError as error:
+        row["failure"] = str(error)
+    return row
+
+
+class _Encode:
+    """An actor: the model is loaded once."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._encoder = job, job.load()
+        self._prepare = self._encoder.prepare if job.decode and isinstance(self._encoder, PreparingEncoder) else None
+        self._pool = ThreadPoolExecutor(PREPARING)
+
+    def __call__(self, table: Any) -> Any:
+        """Encode a batch."""
+        import pyarrow as pa
+
+        rows = table.to_pylist()
+        new = [row for row in rows if row["row"] is None and not row["failure"]]
+        try:
+            embeddings = self._encode([self._element(row) for row in new]) if new else None
+        except (RecallatkError, MemoryError) as error:  # as data: Ray Data would wrap it, and lose what it was
+            what = f"{new[0]['name']} and those behind it cannot be encoded: a worker ran out of memory"
+            new[0]["fatal"] = str(error) if isinstance(error, RecallatkError) else what
+            embeddings = None
+        if embeddings is not None:
+            bad = dict(unusable_rows(embeddings))
+            for place, row in enumerate(new):
+                row["row"], row["dtype"] = embeddings[place].tobytes(), embeddings.dtype.str
+                if place in bad:
+                    row |= {"failure": f"{row['name']}: its embedding {bad[place]}", "by_encoder": True}
+            with _rows_of(self._job) as cache:
+                if cache is not None:
+                    kept = [(row["content"], embeddings[i], row["conversions"]) for i, row in enumerate(new)
+                            if i not in bad]  # fmt: skip
+                    cache.update({key: CachedRow(row, tuple(words or ())) for key, row, words in kept})
+        for row in rows:
+            row |= {"pixels": None, "conversions": row["conversions"] or []}
+        return pa.Table.from_pylist(rows, schema=_schema())
+
+    def _element(self, row: Mapping[str, Any]) -> Any:
+        from PIL import Image
+
+        if not self._job.decode:
+            return Path(row["path"])
+        return Image.frombytes("RGB", (row["width"], row["height"]), row["pixels"])
+
+    def _encode(self, elements: list[Any]) -> Any:
+        if isinstance(self._encoder, PreparingEncoder) and self._prepare is not None:
+            prepared = list(self._pool.map(self._prepare, elements))
+            return encode_all(prepared, self._encoder.encode_prepared, len(elements))
+        return encode_all(elements, self._encoder, len(elements))
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema(
+        {
+            "name": pa.string(),
+            "path": pa.string(),
+            "size": pa.int64(),
+            "changed": pa.int64(),
+            "content": pa.string(),
+            "failure": pa.string(),
+            "by_encoder": pa.bool_(),
+            "fatal": pa.string(),
+            "conversions": pa.list_(pa.string()),
+            "pixels": pa.large_binary(),
+            "width": pa.int64(),
+            "height": pa.int64(),
+            "row": pa.binary(),
+            "dtype": pa.string(),
+            "cached": pa.bool_(),
+        }
+    )
+
+
+@contextlib.contextmanager
+def _rows_of(job: Job) -> Iterator[Any]:
+    if job.cache is None or job.setting is None:
+        yield None
+        return
+    with job.cache.rows(job.setting) as rows:
+        yield rows

@@ -1,0 +1,89 @@
+"""Where rows lie, so that a worker reads them itself and the driver does not send them."""
+
+from __future__ import annotations
+
+import dataclasses
+import mmap
+import os
+import socket
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recallatk.ranking.grid import Grid, StreamedRows
+from recallatk.types import RecallatkError, Similarity
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class MappedFile:
+    """Rows of an array in a file that every node reads under the same path.
+
+    Attributes:
+        path: the file.
+        size: its bytes, by which a node notices that it has another one.
+        offset: where the array begins.
+        dtype: of the array.
+        shape: of the array.
+        rows: which of its rows.
+    """
+
+    path: str
+    size: int
+    offset: int
+    dtype: str
+    shape: tuple[int, int]
+    rows: slice
+
+    @classmethod
+    def of(cls, array: Array, rows: slice) -> MappedFile | None:
+        """Where these rows of an array lie; None if that is in this process, or in a file without a name."""
+        if not isinstance(array, np.memmap) or not isinstance(array.base, mmap.mmap) or not array.filename:
+            return None
+        path = Path(array.filename)
+        if not isinstance(array.filename, str | os.PathLike) or not array.flags.c_contiguous or not path.is_file():
+            return None
+        n, d = array.shape
+        return cls(str(path.resolve()), path.stat().st_size, array.offset, array.dtype.str, (n, d), rows)
+
+    def open(self) -> Array:
+        """The rows, mapped.
+
+        Raises:
+            RecallatkError: this node does not have the file.
+        """
+        try:
+            size = Path(self.path).stat().st_size
+            if size == self.size:
+                whole = np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
+                return whole[self.rows]
+            why = f"it has {size:,} bytes there, not {self.size:,}"
+        except OSError as error:
+            why = str(error.strerror)
+        raise RecallatkError(
+            f"the node {socket.gethostname()} cannot read {self.path} ({why}); put it on a path that every node reads"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """The grid that rows are brought to; see `Grid`."""
+
+    similarity: Similarity
+    unit: float
+    near: int
+    bits: int | None
+
+    @classmethod
+    def of(cls, grid: Grid) -> Scale:
+        """That of a grid from `stream_grid`."""
+        assert isinstance(grid.rows, StreamedRows)
+        return cls(grid.similarity, grid.unit, grid.near, grid.rows.bits)
+
+    def grid(self, rows: Any) -> Grid:
+        """Rows on it, made when they are asked for."""
+        rows = rows if isinstance(rows, np.ndarray) else rows.open()
+        return Grid(StreamedRows(rows, self.bits), self.similarity, self.unit, self.near)

@@ -1,0 +1,110 @@
+"""Encoding on a cluster instead of in this process: where the rows go, and what they depend on."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from recallatk.cache import Cache, cache_folder
+from recallatk.cluster import Job, Place, describe_elsewhere, encode_on, joined
+from recallatk.encoders import load_encoder
+from recallatk.encoding import Encoded, Progress
+from recallatk.images import DecodePolicy
+from recallatk.report import Provenance
+from recallatk.run.cached import FROM_CACHE, setting
+from recallatk.types import Encoder, ImageSet, OnError
+from recallatk.wording import counted
+
+
+@dataclasses.dataclass(frozen=True)
+class Elsewhere:
+    """A cluster that encodes.
+
+    Attributes:
+        cluster: as for `recallatk.cluster.joined`.
+        folder: where the rows are written, in parts: a path that every node reads and this process writes, or an
+            address that pyarrow's file systems know; None: a folder in the cache folder.
+        gpus: actors with a GPU each; None: one for each GPU of the cluster.
+        overwrite: begin anew where there are parts already.
+    """
+
+    cluster: str
+    folder: str | None = None
+    gpus: int | None = None
+    overwrite: bool = False
+
+
+def encode_elsewhere(
+    sides: Sequence[ImageSet],
+    encoder: Encoder,
+    elsewhere: Elsewhere,
+    *,
+    batch: int,
+    decode: bool,
+    policy: DecodePolicy,
+    on_error: OnError,
+    cache: Cache | None,
+    provenance: Provenance,
+    request: Mapping[str, Any] | None,
+    on_progress: Progress | None,
+) -> Encoded:
+    """Encode image sets on a cluster; the arguments are those of `encode_sides`."""
+    load: Callable[[], Encoder] = functools.partial(_itself, encoder)
+    if request is not None:
+        load = functools.partial(load_encoder, request["spec"], device=request["device"], dtype=request["dtype"])
+    with joined(elsewhere.cluster) as engine:
+        there = SimpleNamespace(**describe_elsewhere(engine, load, elsewhere.gpus))
+        depends = setting(there, provenance)
+        key = _key(sides, depends, known=provenance.fingerprint is not None)
+        kept = cache if provenance.fingerprint is not None else None
+        folder = elsewhere.folder or str(cache_folder(None if cache is None else cache.folder) / "encoded" / key[:16])
+        job = Job(load, depends, kept, batch, decode, policy, on_error)
+        metadata = {
+            "encoder": provenance.encoder,
+            "fingerprint": provenance.fingerprint,
+            "preprocessing": provenance.preprocessing,
+            "decode": provenance.decode,
+        }
+        return encode_on(
+            engine,
+            sides,
+            job,
+            Place(folder, key, metadata),
+            gpus=elsewhere.gpus,
+            overwrite=elsewhere.overwrite,
+            on_progress=on_progress,
+        )
+
+
+def where_notes(encoded: Encoded) -> list[str]:
+    """How much was encoded now, where some of it was there already."""
+    if not encoded.cached:
+        return []
+    every = counted(encoded.distinct + encoded.cached, "image")
+    return [f"encoded {encoded.distinct:,} of {every}; {encoded.cached:,} {FROM_CACHE}"]
+
+
+def _key(sides: Sequence[ImageSet], depends: str, *, known: bool) -> str:
+    """What rows in parts depend on: another data set, encoder or policy is another key.
+
+    Of an encoder without a fingerprint nobody knows whether it is the same, so no key is like another.
+    """
+    digest = hashlib.sha256(f"{depends}\n{'' if known else secrets.token_hex(16)}".encode())
+    for side in sides:
+        columns = [side.ids, side.labels, side.same, side.boxes, tuple(sorted(side.groups.items())), side.elements]
+        positions = b"" if side.positions is None else side.positions.tobytes()
+        for column in columns:
+            for value in column or ():
+                digest.update(f"{value}\n".encode("utf-8", "backslashreplace"))
+            digest.update(b"\0")
+        digest.update(positions)
+    return digest.hexdigest()
+
+
+def _itself(encoder: Encoder) -> Encoder:
+    return encoder

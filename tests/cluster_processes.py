@@ -1,0 +1,29 @@
+"""The processes of Ray on this machine: which there are, and whether they end."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from pathlib import Path
+
+
+def ray_processes():
+    """The processes of Ray on this machine, by their ids."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            command = place.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if command.startswith("ray::") or re.search(r"/(raylet|gcs_server) |ray/dashboard/|ray/_private/", command):
+                found[int(place.parent.name)] = command
+    return found
+
+
+def gone(processes, within=20.0):
+    """Whether these processes end in time."""
+    end = time.monotonic() + within
+    while processes & ray_processes().keys():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True

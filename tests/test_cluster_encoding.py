@@ -1,0 +1,237 @@
+"""A real Ray that encodes: the rows of one machine, parts that are kept, and images that cannot be used."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cluster_processes import ray_processes
+from command_line import recallatk
+from recallatk.cache import Cache
+from recallatk.cluster import encoding as cluster_encoding
+from recallatk.cluster import pipeline
+from recallatk.datasets import load_dataset
+from recallatk.encoders import load_encoder
+from recallatk.run import Elsewhere, encode_dataset, evaluate_encoded, load_encoded
+from recallatk.types import RecallatkError
+
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]  # Ray warns of itself
+pytest.importorskip("ray", reason="make test-integrations installs it")
+
+from recallatk.cluster import joined  # noqa: E402
+
+PHOTOS = Path(__file__).parents[1] / "src" / "recallatk" / "assets" / "photos"
+REQUEST = {"device": "auto", "dtype": "float32"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine():
+    """A Ray of two cores on this machine, which everything here uses."""
+    with joined("ray", cores=2) as started:
+        yield started
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(cluster_encoding, "PART_ROWS", 8)
+    monkeypatch.setattr(cluster_encoding, "LISTED", 24)
+    monkeypatch.setattr(pipeline, "TOLD_EVERY", 5)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Photos with a copy under another label, and a file that is no image."""
+    for folder in sorted(PHOTOS.iterdir())[:12]:
+        shutil.copytree(folder, tmp_path / "photos" / folder.name)
+    (tmp_path / "photos" / "zz").mkdir()
+    shutil.copy(PHOTOS / "fish" / "fish1.webp", tmp_path / "photos" / "zz" / "copy.webp")
+    (tmp_path / "photos" / "bucket" / "broken.jpg").write_bytes(b"no image")
+    return tmp_path / "photos"
+
+
+def both(dataset, spec, elsewhere, **choices):
+    encoder = load_encoder(spec)
+    request = {"spec": spec, **REQUEST}
+    here = encode_dataset(dataset, encoder, request=request, **choices)
+    there = encode_dataset(dataset, encoder, request=request, elsewhere=elsewhere, **choices)
+    return here, there
+
+
+@pytest.mark.parametrize("spec", ["hog", "lite0"])
+def test_the_rows_and_the_report_are_those_of_one_machine(spec, photos, tmp_path, small_parts):
+    dataset = load_dataset(photos)
+    here, there = both(dataset, spec, Elsewhere("ray", str(tmp_path / "parts")), on_error="skip")
+    np.testing.assert_array_equal(np.asarray(there.query.embeddings), here.query.embeddings)
+    assert (there.query.ids, there.query.labels, there.query.content) == (
+        here.query.ids, here.query.labels, here.query.content,
+    )  # fmt: skip
+    assert there.provenance.skipped == here.provenance.skipped != ()
+    assert there.provenance.notes == here.provenance.notes
+    one, other = evaluate_encoded(here), evaluate_encoded(there, cluster="ray")
+    assert str(other) == str(one)
+    assert other.hashes == one.hashes
+    saved = load_encoded(tmp_path / "parts" / "query")
+    assert str(evaluate_encoded(saved)).split("[signature]")[0] == str(one).split("[signature]")[0]
+    assert saved.provenance.fingerprint == here.provenance.fingerprint
+
+
+def test_a_file_that_is_no_image_is_the_same_line(photos, tmp_path):
+    dataset = load_dataset(photos)
+    said = []
+    for elsewhere in (None, Elsewhere("ray", str(tmp_path / "parts"))):
+        with pytest.raises(RecallatkError, match=r"broken[.]jpg") as caught:
+            encode_dataset(dataset, load_encoder("hog"), request={"spec": "hog", **REQUEST}, elsewhere=elsewhere)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
+def test_an_interrupted_run_goes_on_behind_what_is_finished(photos, tmp_path, small_parts):
+    dataset = load_dataset(photos)
+    encoder, elsewhere = load_encoder("hog"), Elsewhere("ray", str(tmp_path / "parts"))
+    choices = {"request": {"spec": "hog", **REQUEST}, "on_error": "skip"}
+    told = []
+
+    def stop(done, total):
+        told.append(done)
+        if done >= 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encode_dataset(dataset, encoder, elsewhere=elsewhere, on_progress=stop, **choices)
+    parts = tmp_path / "parts" / "query"
+    finished = {file.name: file.stat().st_mtime_ns for file in parts.iterdir()}
+    assert 1 <= len(finished) < len(dataset.query) / 8
+    there = encode_dataset(dataset, encoder, elsewhere=elsewhere, **choices)
+    here = encode_dataset(dataset, encoder, **choices)
+    np.testing.assert_array_equal(np.asarray(there.query.embeddings), here.query.embeddings)
+    assert there.provenance.skipped == here.provenance.skipped
+    assert {name: (parts / name).stat().st_mtime_ns for name in finished} == finished
+    # An image that was changed since is encoded again, with its part only.
+    changed = dataset.query.elements[10]
+    shutil.copy(PHOTOS / "windmill" / "windmill.webp", changed)
+    every = {file.name: file.stat().st_mtime_ns for file in parts.iterdir()}
+    there = encode_dataset(dataset, encoder, elsewhere=elsewhere, **choices)
+    assert [name for name, when in sorted(every.items()) if (parts / name).stat().st_mtime_ns != when] == [
+        "part-000001.parquet"
+    ]
+    here = encode_dataset(dataset, encoder, **choices)
+    np.testing.assert_array_equal(np.asarray(there.query.embeddings), here.query.embeddings)
+
+
+def test_parts_of_something_else_are_refused(photos, tmp_path):
+    dataset = load_dataset(photos)
+    elsewhere = Elsewhere("ray", str(tmp_path / "parts"))
+    encode_dataset(
+        dataset, load_encoder("hog"), request={"spec": "hog", **REQUEST}, elsewhere=elsewhere, on_error="skip"
+    )
+    other = {"request": {"spec": "color-histogram", **REQUEST}, "on_error": "skip"}
+    with pytest.raises(RecallatkError, match="rows of another data set, encoder"):
+        encode_dataset(dataset, load_encoder("color-histogram"), elsewhere=elsewhere, **other)
+    anew = dataclasses.replace(elsewhere, overwrite=True)
+    encode_dataset(dataset, load_encoder("color-histogram"), elsewhere=anew, **other)
+    assert json.loads((tmp_path / "parts" / "manifest.json").read_text())["encoder"] == "color-histogram"
+
+
+def test_the_cache_of_a_node_is_used(photos, tmp_path):
+    dataset = load_dataset(photos)
+    cache = Cache(tmp_path / "cache")
+    for turn, where in enumerate(("one", "two")):
+        there = encode_dataset(
+            dataset,
+            load_encoder("hog"),
+            request={"spec": "hog", **REQUEST},
+            elsewhere=Elsewhere("ray", str(tmp_path / where)),
+            cache=cache,
+            on_error="skip",
+        )
+        assert any("came from the cache" in note for note in there.provenance.notes) == bool(turn)
+
+
+def test_equal_images_have_one_row_though_the_encoder_depends_on_the_batch(photos, tmp_path, small_parts):
+    for place in range(40):
+        shutil.copy(PHOTOS / "fish" / "fish1.webp", photos / "zz" / f"copy{place}.webp")
+    dataset = load_dataset(photos)
+    elsewhere = Elsewhere("ray", str(tmp_path / "parts"))
+
+    def noisy(batch):
+        return np.array([[place, 2, image.width] for place, image in enumerate(batch)], np.float32)
+
+    there = encode_dataset(dataset, noisy, batch=7, elsewhere=elsewhere, on_error="skip")
+    rows = np.asarray(there.query.embeddings)
+    copies = [row for row, content in zip(rows, there.query.content, strict=True)
+              if content == there.query.content[-1]]  # fmt: skip
+    assert len(copies) > 40
+    assert np.ptp(np.stack(copies), axis=0).max() == 0
+
+
+def of_this_module(batch):
+    return np.ones((len(batch), 3))
+
+
+def test_what_an_encoder_does_wrong_is_its_own_line(photos, tmp_path):
+    (photos / "bucket" / "broken.jpg").unlink()
+    dataset, elsewhere = load_dataset(photos), Elsewhere("ray", str(tmp_path / "parts"))
+    with pytest.raises(RecallatkError, match="must return one embedding row an image"):
+        encode_dataset(dataset, lambda batch: np.ones((len(batch) + 1, 3)), elsewhere=elsewhere)
+    with pytest.raises(RecallatkError, match="No module named 'test_cluster_encoding'"):
+        encode_dataset(dataset, of_this_module, elsewhere=elsewhere)
+
+
+def test_an_object_store_holds_the_parts(photos, tmp_path):
+    dataset = load_dataset(photos)
+    address = f"file://{tmp_path}/store"  # the way that an address of S3 takes
+    here, there = both(dataset, "hog", Elsewhere("ray", address), on_error="skip")
+    np.testing.assert_array_equal(np.asarray(there.query.embeddings), here.query.embeddings)
+    assert str(evaluate_encoded(there, cluster="ray")) == str(evaluate_encoded(here))
+
+
+def test_a_killed_actor_and_killed_readers_change_nothing(photos, tmp_path, small_parts):
+    for place in range(300):
+        shutil.copy(PHOTOS / "fish" / f"fish{1 + place % 9}.webp", photos / "zz" / f"copy{place}.webp")
+    dataset = load_dataset(photos)
+    killed = []
+
+    def kill(done, total):
+        running = [pid for pid, text in ray_processes().items() if re.match(r"ray::(MapWorker|MapBatches)", text)]
+        if len(killed) < 3 and running:
+            killed.append(running[len(killed) % len(running)])
+            os.kill(killed[-1], signal.SIGKILL)
+
+    choices = {"request": {"spec": "hog", **REQUEST}, "on_error": "skip"}
+    here = encode_dataset(dataset, load_encoder("hog"), **choices)
+    elsewhere = Elsewhere("ray", str(tmp_path / "parts"))
+    there = encode_dataset(dataset, load_encoder("hog"), elsewhere=elsewhere, on_progress=kill, **choices)
+    assert killed
+    assert there.query.ids == here.query.ids
+    np.testing.assert_array_equal(np.asarray(there.query.embeddings), here.query.embeddings)
+
+
+def test_the_command_encodes_and_says_what_it_would_do(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["eval", photos, "--encoder", "hog", "--on-error", "skip", "--no-cache"]
+    here, there = recallatk(*command), recallatk(*command, "--cluster", "ray", "--parts", tmp_path / "parts")
+    assert (there.code, there.out) == (0, here.out)
+    embed = ["embed", photos, "--encoder", "hog", "--on-error", "skip", "--cluster", "ray", "-o"]
+    assert recallatk(*embed, "rows").out == "rows/query\n"
+    assert recallatk("eval", "--query", "rows/query").out.splitlines()[:7] == here.out.splitlines()[:7]
+    assert recallatk(*embed, "rows.npz").out == "rows.npz\n"
+    assert recallatk("eval", "--query", "rows.npz").out.splitlines()[:7] == here.out.splitlines()[:7]
+    for planned in (["--query", "rows/query"], command[1:]):
+        plan = recallatk("eval", *planned, "--cluster", "ray", "--dry-run")
+        assert plan.code == 0
+        assert "cluster: 1 node, 2 cores, 0 GPUs" in plan.out
+        assert "time to rank (estimated): " in plan.out
+    assert "time to encode" in plan.out
+    assert "cluster: 1 node, 2 cores" in recallatk("info", "--cluster", "ray").out
+    assert recallatk(*command, "--num-gpus", "1").code == 2
+    too_many = recallatk(*command, "--num-gpus", "1", "--cluster", "ray")
+    assert too_many.code == 2
+    assert "the cluster has 0" in too_many.err

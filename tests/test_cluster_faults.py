@@ -1,0 +1,181 @@
+"""A real Ray that loses workers and nodes, or is given up: the same counts, or one line, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cluster_processes import gone, ray_processes
+from command_line import COMMAND
+from grid_worlds import assert_same, columns_of
+from recallatk.ranking import rank as rank_here
+from recallatk.ranking import stream_grid
+from recallatk.relevance import build_relevance
+from recallatk.types import EmbeddingSet, EvalProtocol, RecallatkError
+
+pytestmark = pytest.mark.integration
+pytest.importorskip("ray", reason="make test-integrations installs it")
+
+from recallatk.cluster import RankingPlan, joined, rank  # noqa: E402
+
+MB = 2**20
+MOST_SECONDS = 240
+
+
+@pytest.fixture(autouse=True)
+def bounded():
+    """No test waits for a cluster that will never answer."""
+    signal.alarm(MOST_SECONDS)
+    yield
+    signal.alarm(0)
+
+
+def workers_of(node):
+    """The processes in which a node runs tasks."""
+    raylet = next(iter(node.all_processes["raylet"])).process.pid
+    children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
+    processes = ray_processes()
+    return [int(child) for child in children if re.match(r"ray::(?!\w*Agent)", processes.get(int(child), ""))]
+
+
+@pytest.fixture
+def nodes():
+    """A cluster of a node without cores, where the driver is, and of three with one core each."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    ray.shutdown()
+    head = {"num_cpus": 0, "object_store_memory": 200 * MB, "include_dashboard": False}
+    before = ray_processes().keys()
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        yield cluster, [cluster.add_node(num_cpus=1, object_store_memory=200 * MB) for _ in range(3)]
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+        assert gone(ray_processes().keys() - before)
+
+
+@pytest.fixture(scope="module")
+def long_work(tmp_path_factory):
+    """A set in a file, its relevance, and what one machine counts: a few seconds for three cores."""
+    rng = np.random.default_rng(11)
+    rows = rng.normal(size=(30_000, 64)).astype(np.float32)
+    rows[::9] = rows[rng.integers(0, 30_000, len(rows[::9]))]  # copies under other labels
+    file = tmp_path_factory.mktemp("long") / "rows.npy"
+    np.save(file, rows)
+    one = EmbeddingSet(np.load(file, mmap_mode="r"), [str(i) for i in rng.integers(0, 5000, len(rows))])
+    relevance = build_relevance(one, None, EvalProtocol())
+    (grid,) = stream_grid(one.embeddings)
+    return grid, relevance, columns_of(rank_here(grid, grid, relevance))
+
+
+def rank_while(long_work, address, happens, moments):
+    """The counts, while something happens at each of these moments (seconds from the first finished task)."""
+    grid, relevance, expected = long_work
+    begun = threading.Event()
+
+    def do():
+        begun.wait(60)
+        for moment in moments:
+            time.sleep(moment)
+            happens()
+
+    with joined(address, told=lambda done, total: begun.set()) as engine:
+        thread = threading.Thread(target=do)
+        thread.start()
+        blocks = rank(grid, grid, relevance, engine=engine, plan=RankingPlan(1500, 1500, 300 * MB, 0))
+        assert_same(columns_of(blocks), expected, "with a fault")
+        thread.join()
+
+
+def test_killed_workers_change_nothing(nodes, long_work):
+    cluster, all_nodes = nodes
+    rng = random.Random(os.getpid())
+    killed = []
+
+    def kill():
+        candidates = [worker for node in all_nodes for worker in workers_of(node)]
+        if candidates:
+            os.kill(killed.append(rng.choice(candidates)) or killed[-1], signal.SIGKILL)
+
+    rank_while(long_work, cluster.address, kill, [rng.random() / 2 for _ in range(4)])
+    assert killed
+
+
+def test_a_killed_node_changes_nothing(nodes, long_work):
+    cluster, all_nodes = nodes
+    rng = random.Random(os.getpid())
+    lost = all_nodes.pop(rng.randrange(3))
+    rank_while(long_work, cluster.address, lambda: cluster.remove_node(lost, allow_graceful=False), [rng.random()])
+
+
+def ray_nodes(address):
+    import ray
+
+    ray.init(address=address, log_to_driver=False)
+    try:
+        return ray.nodes()
+    finally:
+        ray.shutdown()
+
+
+def test_a_cluster_that_was_joined_is_left_as_it_was(nodes, long_work):
+    cluster, all_nodes = nodes
+    alive = [(node["NodeID"], node["Alive"]) for node in ray_nodes(cluster.address)]
+    grid, relevance, _ = long_work
+    with pytest.raises(KeyboardInterrupt), joined(cluster.address, told=interrupt) as engine:
+        list(rank(grid, grid, relevance, engine=engine, plan=RankingPlan(1500, 1500, 300 * MB, 0)))
+    left = {worker for node in all_nodes for worker in workers_of(node)}
+    assert gone(left), [ray_processes().get(worker) for worker in left]
+    assert [(node["NodeID"], node["Alive"]) for node in ray_nodes(cluster.address)] == alive
+
+
+def interrupt(done, total):
+    if done == 5:
+        raise KeyboardInterrupt
+
+
+def test_a_task_that_dies_every_time_is_one_line():
+    with (
+        joined("ray", cores=1) as engine,
+        pytest.raises(RecallatkError, match="the cluster lost a task, 6 times") as caught,
+    ):
+        engine.fetch(engine.run(os._exit, 1))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_worker_without_memory_is_one_line():
+    with (
+        joined("ray", cores=1) as engine,
+        pytest.raises(RecallatkError, match=r"ran out of memory .*--memory") as caught,
+    ):
+        engine.fetch(engine.run(np.empty, (2**40, 2**10)))
+    assert "\n" not in str(caught.value)
+
+
+def test_ctrl_c_ends_the_ray_that_was_started(tmp_path):
+    rng = np.random.default_rng(12)
+    np.savez(tmp_path / "rows.npz", embeddings=rng.normal(size=(60_000, 256)), labels=rng.integers(0, 900, 60_000))
+    before = ray_processes().keys()
+    command = [*COMMAND, "eval", "--query", str(tmp_path / "rows.npz"), "--cluster", "ray"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while not any(text.startswith("ray::count") for pid, text in ray_processes().items() if pid not in before):
+        assert running.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (130, "")
+    assert err.strip().splitlines()[-1] == "recallatk: interrupted"
+    assert gone(ray_processes().keys() - before)
