@@ -189,8 +189,20 @@ def test_a_page_has_captions_in_the_place_of_pictures(karpathy: Path, tmp_path: 
     done = recallatk("eval", karpathy, *LIKE, *ENCODER, "-k", "1", "--report", tmp_path / "page.html")
     assert done.code == 0, done.err
     page = (tmp_path / "page-image-to-text.html").read_text("utf-8")
-    assert "A red ball 0.3 and 0.7" in page
+    found = json.loads(page.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+    texts = {found["items"]["id"][int(item)]: text for item, text in found["texts"].items()}
+    assert texts["flickr30k-images/1009434119.jpg#1"] == "A red ball 0.3 and 0.7"
+    assert found["notes"] == {}  # which say why a picture is not there
     assert "missing; the page says why" not in page
+
+
+def test_a_caption_that_changed_since_the_run_is_said_on_its_page(karpathy: Path, tmp_path: Path) -> None:
+    assert recallatk("eval", karpathy, *LIKE, *ENCODER, "--save-embeddings", "-o", tmp_path / "run").code == 0
+    listed = karpathy / "dataset_flickr30k.json"
+    listed.write_text(listed.read_text("utf-8").replace("A red ball", "A blue ball"), "utf-8")
+    done = recallatk("report", tmp_path / "run" / "text-to-image", "-o", tmp_path / "page.html")
+    assert "1 text has changed since the run" in done.err
+    assert "the text has changed since it was evaluated" in (tmp_path / "page.html").read_text("utf-8")
 
 
 def test_a_look_before_encoding_opens_no_text(karpathy: Path) -> None:
