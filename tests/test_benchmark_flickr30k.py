@@ -205,6 +205,33 @@ def test_a_caption_that_changed_since_the_run_is_said_on_its_page(karpathy: Path
     assert "the text has changed since it was evaluated" in (tmp_path / "page.html").read_text("utf-8")
 
 
+def test_a_caption_that_changed_is_called_a_text(karpathy: Path, tmp_path: Path) -> None:
+    assert recallatk("eval", karpathy, *LIKE, *ENCODER, "-o", tmp_path / "then").code == 0
+    listed = karpathy / "dataset_flickr30k.json"
+    listed.write_text(listed.read_text("utf-8").replace("A red ball", "A blue ball"), "utf-8")
+    there = recallatk("verify", tmp_path / "then" / "text-to-image").out
+    assert "every image and text encoded again" in there
+    assert "1 text (query) has other bytes" in there
+    assert "1 text (gallery) has other bytes" in recallatk("verify", tmp_path / "then" / "image-to-text").out
+    assert recallatk("eval", karpathy, *LIKE, *ENCODER, "-o", tmp_path / "now").code == 0
+    done = recallatk("compare", tmp_path / "then" / "text-to-image", tmp_path / "now" / "text-to-image")
+    assert "not comparable: bytes of images and texts: " in done.err
+
+
+def test_embeddings_of_captions_are_counted_as_texts_once(karpathy: Path, tmp_path: Path) -> None:
+    direction = ("--part", "image-to-text")
+    assert recallatk("embed", karpathy, *LIKE, *direction, *ENCODER, "-o", tmp_path / "e.npz").code == 0
+    sides = ("--query", tmp_path / "e-query.npz", "--gallery", tmp_path / "e-gallery.npz")
+    done = recallatk("eval", *sides, *LIKE, *direction, "-k", "1")
+    assert done.out.count("where the official count is 5,000") == 1
+    assert "4 gallery texts where" in done.out
+
+
+def test_an_error_names_the_direction_it_is_of(karpathy: Path) -> None:
+    done = recallatk("eval", karpathy, *LIKE, *ENCODER, "--ignore-same", "camera")
+    assert "recallatk: image-to-text: query: ignore_same names the column 'camera'" in done.err
+
+
 def test_a_look_before_encoding_opens_no_text(karpathy: Path) -> None:
     done = recallatk("check", karpathy, *LIKE)
     assert done.code == 0

@@ -151,7 +151,9 @@ def eval_(
         jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
     jobs = each_view(jobs, planned)
     several = len(planned.runs) > 1
-    runs = _evaluate(jobs, protocol, metric, {**engine, "intervals": intervals}, started, several=several)
+    of = "" if planned.views else "encoder "
+    choices = {**engine, "intervals": intervals}
+    runs = _evaluate(jobs, protocol, metric, choices, started, several=several, of=of)
     deliver(
         runs,
         output,
@@ -341,6 +343,7 @@ def _evaluate(
     started: datetime,
     *,
     several: bool,
+    of: str = "encoder ",
 ) -> Iterator[tuple[str, Any, Any]]:
     """Evaluate each job when its turn comes: (name, report or the error that it came to, embeddings)."""
     from recallatk.run import evaluate_encoded
@@ -349,7 +352,7 @@ def _evaluate(
         report = encoded
         if not isinstance(encoded, RecallatkError):
             try:
-                with naming(spec, several=several):
+                with naming(spec, several=several, of=of):
                     report = evaluate_encoded(encoded, protocol=protocol, metrics=metrics, started=started, **choices)
             except ChoiceError:  # a flag is wrong: it is so for all of them
                 raise

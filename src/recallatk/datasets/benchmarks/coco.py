@@ -102,6 +102,7 @@ BENCHMARK = Benchmark(
         IMAGE_TO_TEXT: Part(
             summary="5K: each image searches among 25,010 captions; any of its own is right",
             counts=IMAGES_TO_TEXTS,
+            gallery="text",
             protocol={"ks": (1, 5, 10)},
             published=(
                 PublishedRow(
@@ -133,6 +134,7 @@ BENCHMARK = Benchmark(
         "1k-image-to-text": Part(
             summary="1K: five folds of 1,000 images, from image to text, and their mean",
             counts=IMAGES_TO_TEXTS,
+            gallery="text",
             protocol={"ks": (1, 5, 10)},
             views=_folds_of(IMAGE_TO_TEXT),
         ),

@@ -79,6 +79,7 @@ BENCHMARK = Benchmark(
         IMAGE_TO_TEXT: Part(
             summary="each image searches among 5,000 captions; any of its five is right",
             counts={"queries": 1_000, "gallery": 5_000, "labels": 1_000},
+            gallery="text",
             protocol={"ks": (1, 5, 10)},
             published=(
                 PublishedRow(
