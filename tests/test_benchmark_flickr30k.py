@@ -227,6 +227,20 @@ def test_embeddings_of_captions_are_counted_as_texts_once(karpathy: Path, tmp_pa
     assert "4 gallery texts where" in done.out
 
 
+def test_a_folder_of_directions_says_which_runs_lie_in_it(karpathy: Path, tmp_path: Path) -> None:
+    for epoch in ("epoch_1", "epoch_2"):
+        assert recallatk("eval", karpathy, *LIKE, *ENCODER, "-o", tmp_path / "all" / epoch).code == 0
+    one = tmp_path / "all" / "epoch_1"
+    for command in ("verify", "report", "gate"):
+        done = recallatk(command, one, *(("--min", "recall@1=0.1") if command == "gate" else ()))
+        assert done.code == 3
+        assert f"name one of the runs in {one}: image-to-text, text-to-image" in done.err
+    done = recallatk("history", tmp_path / "all")
+    assert f"lie a folder deeper; name those of one kind, such as {tmp_path / 'all'}/*/image-to-text" in done.err
+    there = [tmp_path / "all" / epoch / "text-to-image" for epoch in ("epoch_1", "epoch_2")]
+    assert recallatk("history", *there).code == 0
+
+
 def test_an_error_names_the_direction_it_is_of(karpathy: Path) -> None:
     done = recallatk("eval", karpathy, *LIKE, *ENCODER, "--ignore-same", "camera")
     assert "recallatk: image-to-text: query: ignore_same names the column 'camera'" in done.err
