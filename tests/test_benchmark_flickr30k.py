@@ -189,8 +189,61 @@ def test_a_page_has_captions_in_the_place_of_pictures(karpathy: Path, tmp_path: 
     done = recallatk("eval", karpathy, *LIKE, *ENCODER, "-k", "1", "--report", tmp_path / "page.html")
     assert done.code == 0, done.err
     page = (tmp_path / "page-image-to-text.html").read_text("utf-8")
-    assert "A red ball 0.3 and 0.7" in page
+    found = json.loads(page.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+    texts = {found["items"]["id"][int(item)]: text for item, text in found["texts"].items()}
+    assert texts["flickr30k-images/1009434119.jpg#1"] == "A red ball 0.3 and 0.7"
+    assert found["notes"] == {}  # which say why a picture is not there
     assert "missing; the page says why" not in page
+
+
+def test_a_caption_that_changed_since_the_run_is_said_on_its_page(karpathy: Path, tmp_path: Path) -> None:
+    assert recallatk("eval", karpathy, *LIKE, *ENCODER, "--save-embeddings", "-o", tmp_path / "run").code == 0
+    listed = karpathy / "dataset_flickr30k.json"
+    listed.write_text(listed.read_text("utf-8").replace("A red ball", "A blue ball"), "utf-8")
+    done = recallatk("report", tmp_path / "run" / "text-to-image", "-o", tmp_path / "page.html")
+    assert "1 text has changed since the run" in done.err
+    assert "the text has changed since it was evaluated" in (tmp_path / "page.html").read_text("utf-8")
+
+
+def test_a_caption_that_changed_is_called_a_text(karpathy: Path, tmp_path: Path) -> None:
+    assert recallatk("eval", karpathy, *LIKE, *ENCODER, "-o", tmp_path / "then").code == 0
+    listed = karpathy / "dataset_flickr30k.json"
+    listed.write_text(listed.read_text("utf-8").replace("A red ball", "A blue ball"), "utf-8")
+    there = recallatk("verify", tmp_path / "then" / "text-to-image").out
+    assert "every image and text encoded again" in there
+    assert "1 text (query) has other bytes" in there
+    assert "1 text (gallery) has other bytes" in recallatk("verify", tmp_path / "then" / "image-to-text").out
+    assert recallatk("eval", karpathy, *LIKE, *ENCODER, "-o", tmp_path / "now").code == 0
+    done = recallatk("compare", tmp_path / "then" / "text-to-image", tmp_path / "now" / "text-to-image")
+    assert "not comparable: bytes of images and texts: " in done.err
+
+
+def test_embeddings_of_captions_are_counted_as_texts_once(karpathy: Path, tmp_path: Path) -> None:
+    direction = ("--part", "image-to-text")
+    assert recallatk("embed", karpathy, *LIKE, *direction, *ENCODER, "-o", tmp_path / "e.npz").code == 0
+    sides = ("--query", tmp_path / "e-query.npz", "--gallery", tmp_path / "e-gallery.npz")
+    done = recallatk("eval", *sides, *LIKE, *direction, "-k", "1")
+    assert done.out.count("where the official count is 5,000") == 1
+    assert "4 gallery texts where" in done.out
+
+
+def test_a_folder_of_directions_says_which_runs_lie_in_it(karpathy: Path, tmp_path: Path) -> None:
+    for epoch in ("epoch_1", "epoch_2"):
+        assert recallatk("eval", karpathy, *LIKE, *ENCODER, "-o", tmp_path / "all" / epoch).code == 0
+    one = tmp_path / "all" / "epoch_1"
+    for command in ("verify", "report", "gate"):
+        done = recallatk(command, one, *(("--min", "recall@1=0.1") if command == "gate" else ()))
+        assert done.code == 3
+        assert f"name one of the runs in {one}: image-to-text, text-to-image" in done.err
+    done = recallatk("history", tmp_path / "all")
+    assert f"lie a folder deeper; name those of one kind, such as {tmp_path / 'all'}/*/image-to-text" in done.err
+    there = [tmp_path / "all" / epoch / "text-to-image" for epoch in ("epoch_1", "epoch_2")]
+    assert recallatk("history", *there).code == 0
+
+
+def test_an_error_names_the_direction_it_is_of(karpathy: Path) -> None:
+    done = recallatk("eval", karpathy, *LIKE, *ENCODER, "--ignore-same", "camera")
+    assert "recallatk: image-to-text: query: ignore_same names the column 'camera'" in done.err
 
 
 def test_a_look_before_encoding_opens_no_text(karpathy: Path) -> None:

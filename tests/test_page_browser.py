@@ -5,6 +5,7 @@ apt-get install chromium && make test-page
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import pytest
 
 from page_worlds import HOSTILE, grouped, hostile, photos, source
 from recallatk import EmbeddingSet, EvalProtocol, compare, evaluate_embeddings, track
-from recallatk.page import PageOptions, PageSource, compare_page, history_page, run_page, write_page
+from recallatk.page import Images, PageOptions, PageSource, compare_page, history_page, run_page, write_page
 
 pytestmark = pytest.mark.integration
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -298,6 +299,19 @@ def test_pictures_are_seen_and_missing_ones_are_said(show, pictures):
     tab.get_by_label("Show").select_option("all")
     tab.get_by_label("Id contains").fill("wrench")
     assert "missing: the file cannot be read" in tab.locator("#explorer").text_content()
+
+
+def test_a_text_stands_in_the_place_of_a_picture(show):
+    rows = grouped(12, 3, noise=2.0)
+    said = {name: f"a caption of {name}" for name in rows.row_ids[1:]} | {rows.row_ids[0]: "<b>שלום</b>"}
+    tab = show(run_page(dataclasses.replace(source(rows), images=Images(texts=said))))
+    tab.get_by_label("Show").select_option("all")
+    shown = tab.locator(".query-box .words").all_text_contents()
+    assert set(shown) <= set(said.values())
+    assert len(shown) >= 10
+    assert "missing" not in tab.locator("#explorer").text_content()
+    assert tab.locator(".words").first.get_attribute("title") in said.values()
+    assert not serious(tab)
 
 
 def test_compare_filters_who_is_right(show):

@@ -180,8 +180,9 @@ def eval_(
         jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
     jobs = each_view(jobs, planned)
     several = len(planned.runs) > 1
+    of = "" if planned.views else "encoder "
     choices = {**engine, "intervals": intervals, "cluster": cluster.run_on}
-    runs = _evaluate(jobs, protocol, metric, choices, started, several=several, quiet=output.quiet)
+    runs = _evaluate(jobs, protocol, metric, choices, started, several=several, of=of, quiet=output.quiet)
     with session(cluster):
         deliver(
             runs,
@@ -362,6 +363,7 @@ def _evaluate(
     started: datetime,
     *,
     several: bool,
+    of: str = "encoder ",
     quiet: bool = False,
 ) -> Iterator[tuple[str, Any, Any]]:
     """Evaluate each job when its turn comes: (name, report or the error that it came to, embeddings)."""
@@ -372,7 +374,7 @@ def _evaluate(
         if not isinstance(encoded, RecallatkError):
             try:
                 # Only a cluster takes long enough, and says how far it is.
-                with naming(spec, several=several), progress("ranking", None, quiet=quiet) as told:
+                with naming(spec, several=several, of=of), progress("ranking", None, quiet=quiet) as told:
                     shared = {"metrics": metrics, "started": started, "on_progress": told}
                     report = evaluate_encoded(encoded, protocol=protocol, **shared, **choices)
             except ChoiceError:  # a flag is wrong: it is so for all of them

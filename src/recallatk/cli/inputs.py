@@ -187,14 +187,14 @@ def with_qrels(encoded: EncodedDataset | RecallatkError, qrels: Qrels, path: Pat
 
 
 @contextlib.contextmanager
-def naming(spec: str, *, several: bool) -> Iterator[None]:
-    """Begin an error with the encoder it is of, where there are several."""
+def naming(name: str, *, several: bool, of: str = "encoder ") -> Iterator[None]:
+    """Begin an error with what it is of, by default an encoder, where there are several."""
     try:
         yield
     except RecallatkError as error:
         if not several:
             raise
-        raise type(error)(f"encoder {spec}: {error}") from error
+        raise type(error)(f"{of}{name}: {error}") from error
 
 
 def read_qrels(path: Path, protocol: EvalProtocol) -> Qrels:

@@ -75,7 +75,9 @@ def find_differences(
     }
     for key in (*PROTOCOL_KEYS, *DATA_KEYS):
         if key in differing and key not in ("rel", "lab") and not (by_row and key == "img"):
-            yield f"{WORDS[key]}: {parts[key]} in {first}, {other[key]} in {second}"
+            with_texts = any("text" in (runs[name][0].provenance.preprocessing or {}) for name in (first, second))
+            word = "bytes of images and texts" if key == "img" and with_texts else WORDS[key]
+            yield f"{word}: {parts[key]} in {first}, {other[key]} in {second}"
     rules = [part.rpartition("-")[0] for part in (parts["rel"], other["rel"])]
     if rules[0] != rules[1]:
         yield f"relevance: {rules[0]} in {first}, {rules[1]} in {second}"

@@ -62,8 +62,9 @@ def explore(
     listed = _fit_list(draft, asked, room)
     data, items, shown, size = _fit_pictures(draft, asked, listed, room)
     made = items.thumbnails.values()
-    missing = sum(not one.data and not one.is_text for one in made)
+    missing = sum(not one.data and one.text is None for one in made)
     changed = sum(bool(one.data and one.note) for one in made)
+    rewritten = sum(bool(one.text is not None and one.note) for one in made)
     data["total"] = len(rows[0])
     notes = {
         f"the page lists {listed:,} of {len(rows[0]):,} queries: more do not fit (--max-size)": listed < len(rows[0]),
@@ -72,8 +73,10 @@ def explore(
         f"pictures are at most {size} pixels wide, not {SIZES[0]}, to fit (--max-size)": size < SIZES[0],
         f"{counted(missing, 'picture is', 'pictures are')} missing; the page says why beside each": missing,
         f"{counted(changed, 'picture has', 'pictures have')} changed since the run": changed,
+        f"{counted(rewritten, 'text has', 'texts have')} changed since the run": rewritten,
     }
     data["notes"] = {str(number): one.note for number, one in items.thumbnails.items() if one.note}
+    data["texts"] = {str(number): one.text for number, one in items.thumbnails.items() if one.text is not None}
     files = {number: one.data for number, one in items.thumbnails.items() if one.data}
     return Explored(data, files, tuple(note for note, true in notes.items() if true))
 

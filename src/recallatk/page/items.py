@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recallatk.page.options import PageSource, Place
-from recallatk.page.pictures import Thumbnail, make_thumbnails, shrink
+from recallatk.page.pictures import Thumbnail, as_written, make_thumbnails, shrink
 from recallatk.types import Label, each_label
 
 NO_PICTURE = -1
@@ -47,7 +47,7 @@ class Items:
         """The pictures of these items, and of no others; one that was read before is not read again."""
         keys = {number: (self._sides[number], self.ids[number]) for number in numbers}
         texts = {key: self.images.texts[key[1]] for key in keys.values() if key[1] in self.images.texts}
-        self._read |= {key: Thumbnail(note=text, is_text=True) for key, text in texts.items()}
+        self._read |= {key: as_written(text, self._contents.get(key)) for key, text in texts.items()}
         new = [(number, key) for number, key in keys.items() if key not in self._read]
         places: list[Place | None] = [
             (self.images.query if side == "query" else self.images.gallery).get(name) for _, (side, name) in new

@@ -30,17 +30,23 @@ class Thumbnail:
 
     Attributes:
         data: a WebP file; empty if there is none.
-        note: why there is none, or that it is no longer what was evaluated; of a text, the text.
-        is_text: whether the item is a text, which has no picture.
+        note: why there is none, or that it is no longer what was evaluated.
+        text: the item itself where it is a text, which has no picture.
     """
 
     data: bytes = b""
     note: str = ""
-    is_text: bool = False
+    text: str | None = None
 
     def as_uri(self) -> str:
         """The picture inside the page."""
         return "data:image/webp;base64," + base64.b64encode(self.data).decode("ascii")
+
+
+def as_written(text: str, content: str | None) -> Thumbnail:
+    """A text, which stands in the place of a picture; `content` as for `make_thumbnails`."""
+    changed = content is not None and content_of(text.encode("utf-8", "surrogatepass")) != content
+    return Thumbnail(note="the text has changed since it was evaluated" if changed else "", text=text)
 
 
 def make_thumbnails(places: Sequence[Place | None], contents: Sequence[str | None], images: Images) -> list[Thumbnail]:

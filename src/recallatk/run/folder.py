@@ -18,7 +18,7 @@ from recallatk.run.environment import describe_environment
 from recallatk.run.kinds import check_kinds
 from recallatk.run.samples import SavedSamples, digests_of, write_samples
 from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
-from recallatk.wording import counted, one_line
+from recallatk.wording import and_more, counted, one_line
 
 RECORD = "record.json"
 QUERIES = "queries.parquet"
@@ -205,7 +205,10 @@ def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RecallatkError(f"{file}: cannot be read ({_reason(error)}); name the folder of a run") from error
+        inside = sorted(one.parent.name for one in path.glob(f"*/{RECORD}")) if path.is_dir() else []
+        some = one_line(", ".join(inside[:10])) + and_more(max(len(inside) - 9, 1), "run")
+        name = f"one of the runs in {path}: {some}" if inside else "the folder of a run"
+        raise RecallatkError(f"{file}: cannot be read ({_reason(error)}); name {name}") from error
     except (ValueError, RecursionError) as error:
         raise RecallatkError(f"{file}: this is no JSON ({_reason(error)})") from error
     if not isinstance(record, dict):

@@ -42,8 +42,12 @@ def _runs_in(place: Path) -> list[Path]:
     try:
         inside = [folder for folder in place.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
         runs = any((folder / name).exists() for folder in inside for name in (RECORD, FAILED))
+        deeper = None if runs else next(iter(sorted(place.glob(f"*/*/{RECORD}"))), None)
     except OSError as error:
         raise RecallatkError(f"{place}: cannot be read ({error.strerror})") from error
+    if deeper is not None:
+        view = shown(deeper.parent.name)
+        raise RecallatkError(f"{place}: its runs lie a folder deeper; name those of one kind, such as {place}/*/{view}")
     if not runs:
         raise RecallatkError(f"{place}: there is no run in it; write some with `recallatk eval ... --output DIR`")
     return sorted(inside, key=lambda folder: natural_order(shown(folder.name)))

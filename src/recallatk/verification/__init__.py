@@ -68,7 +68,7 @@ def verify_run(
     rows, unchecked = _rows_then(report, again), list(again.unchecked)
     digests = report.samples.digests if isinstance(report.samples, SavedSamples) else {}
     unusable = {} if again.provenance is None else {bad.item: bad.reason for bad in again.provenance.skipped}
-    sides = match_sides(rows, again.samples, (digests, again.digests), unusable)
+    sides = match_sides(rows, again.samples, (digests, again.digests), unusable, again.texts)
     moved: list[Moved] = compare_record(record, report)
     moved += [found for side in sides for found in side.moved()]
     moved += _roles_moved(rows, again)

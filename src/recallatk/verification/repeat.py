@@ -13,10 +13,11 @@ from typing import Any
 from recallatk.datasets import load_qrels
 from recallatk.encoders import ENCODERS, load_encoder
 from recallatk.encoding import BATCH, Progress
-from recallatk.images import DecodePolicy, content_of, stored_bytes
+from recallatk.images import DecodePolicy
 from recallatk.report import Provenance, Report
 from recallatk.run import EncodedDataset, digests_of, encode_dataset, evaluate_encoded, score_files
-from recallatk.types import Box, ChoiceError, Dataset, Encoder, ImageSet, RecallatkError, SampleSet
+from recallatk.types import ChoiceError, Encoder, RecallatkError, SampleSet
+from recallatk.verification.on_disk import columns, roles_of_texts, samples_of
 from recallatk.verification.recorded import recorded
 from recallatk.verification.saved import (
     find_recorded,
@@ -41,6 +42,7 @@ class Repeated:
         failure: why not.
         unchecked: what could not be repeated, a line each.
         how: what was done, in words.
+        texts: the roles that hold texts.
     """
 
     samples: Mapping[str, SampleSet]
@@ -50,6 +52,7 @@ class Repeated:
     provenance: Provenance | None = None
     failure: str = ""
     unchecked: tuple[str, ...] = ()
+    texts: frozenset[str] = frozenset()
 
 
 def repeat_run(
@@ -128,8 +131,9 @@ def _from_images(
         if dataset is not None:
             kept = dataclasses.replace(kept, qrels=dataset.qrels)
         again = _evaluated(report, kept, "the embeddings that it keeps ranked again")
-        samples = again.samples if dataset is None else _on_disk(dataset)
-        return dataclasses.replace(again, samples=samples, unchecked=(*missing, *again.unchecked))
+        samples = again.samples if dataset is None else samples_of(dataset)
+        texts = roles_of_texts(dataset)
+        return dataclasses.replace(again, samples=samples, unchecked=(*missing, *again.unchecked), texts=texts)
     options = report.provenance.data.get("encode", {})
     exif = (report.provenance.decode or {}).get("exif", "apply")
     encoded = encode_dataset(
@@ -142,9 +146,11 @@ def _from_images(
         workers=workers,
         on_progress=on_progress,
     )
-    again = _evaluated(report, encoded, "every image encoded again")
+    what = "every image and text" if roles_of_texts(dataset) else "every image"
+    again = _evaluated(report, encoded, f"{what} encoded again")
     unchecked = () if "read" in report.provenance.data else (_NOT_SAID,)
-    return dataclasses.replace(again, provenance=encoded.provenance, unchecked=unchecked)
+    texts = roles_of_texts(dataset)
+    return dataclasses.replace(again, provenance=encoded.provenance, unchecked=unchecked, texts=texts)
 
 
 def _encoder(report: Report, given: str | Encoder | None, device: str | None) -> Encoder:
@@ -186,7 +192,7 @@ def _evaluated(report: Report, encoded: EncodedDataset, how: str) -> Repeated:
     else:
         repeated = _attempt(report, again, how)
     sides = dict(zip(roles, (encoded.query, encoded.gallery), strict=False))
-    samples = repeated.samples or {role: _columns(side) for role, side in sides.items() if side is not None}
+    samples = repeated.samples or {role: columns(side) for role, side in sides.items() if side is not None}
     return dataclasses.replace(repeated, samples=samples, digests=digests_of(encoded, samples))
 
 
@@ -197,38 +203,6 @@ def _attempt(report: Report, again: Callable[..., Report], how: str) -> Repeated
     except RecallatkError as error:
         return Repeated({}, {}, how, failure=str(error))
     return Repeated(new.samples, {}, how, report=new)
-
-
-def _on_disk(dataset: Dataset) -> dict[str, SampleSet]:
-    """The images as they lie there, without an encoder."""
-    roles = ("both",) if dataset.gallery is None else ("query", "gallery")
-    sides = dict(zip(roles, (dataset.query, dataset.gallery), strict=False))
-    return {role: _columns(side, _contents(side)) for role, side in sides.items() if side is not None}
-
-
-def _contents(side: ImageSet) -> tuple[str, ...]:
-    if side.kind == "text":
-        return tuple(content_of(text.encode("utf-8", "surrogatepass")) for text in side.elements)
-    return tuple(map(_content, side.elements, side.boxes or [None] * len(side)))
-
-
-def _content(element: Any, box: Box | None) -> str:
-    try:
-        return content_of(stored_bytes(element), box)
-    except OSError:
-        return "cannot be read"
-
-
-def _columns(side: Any, content: tuple[str, ...] | None = None) -> SampleSet:
-    return SampleSet(
-        side.labels,
-        ids=side.ids,
-        same=side.same,
-        groups=side.groups,
-        content=content or getattr(side, "content", None),
-        positions=side.positions,
-        label_kind=side.label_kind,
-    )
 
 
 def size(report: Report) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from recallatk.types import SampleSet, each_label
@@ -27,6 +27,7 @@ class Side:
         now: SampleSet,
         digests: tuple[Digests, Digests],
         unusable: Mapping[str, str] | None = None,
+        image: str = "image",
     ) -> None:
         self.role = role
         self.unusable = unusable or {}
@@ -42,7 +43,7 @@ class Side:
         # From here on a renamed row is looked up by the name it had.
         self.places[1].update({then: self.places[1][now] for then, now in self.renamed.items()})
         self.common = [name for name in self.names[0] if name in self.places[1]]
-        self.noun = "image" if then.content is not None else "row"
+        self.noun = image if then.content is not None else "row"
 
     def moved(self) -> list[Moved]:
         """What is not as it was."""
@@ -133,10 +134,18 @@ def match_sides(
     now: Mapping[str, SampleSet],
     digests: tuple[Mapping[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]],
     unusable: Mapping[str, str],
+    texts: Collection[str],
 ) -> list[Side]:
-    """The sides that were there and are there."""
+    """The sides that were there and are there; `texts` are the roles that hold texts."""
     return [
-        Side(role, then[role], now[role], (digests[0].get(role), digests[1].get(role)), unusable)
+        Side(
+            role,
+            then[role],
+            now[role],
+            (digests[0].get(role), digests[1].get(role)),
+            unusable,
+            "text" if role in texts else "image",
+        )
         for role in then
         if role in now
     ]

@@ -26,7 +26,10 @@ READERS: Mapping[str, Reader] = {
     "coco_test_karpathy.json": read_coco_captions,
 }
 OPEN_CLIP = "open_clip, table of retrieval results"
-FIVE_EACH = {25_000: "five captions of each image, where a few images have more"}
+OTHER_COUNTS = {
+    25_000: "five captions of each image, where a few images have more",
+    25_014: "the captions of val2017, which are other images",
+}
 TEXTS_TO_IMAGES = {"queries": 25_010, "gallery": 5_000, "labels": 5_000}
 IMAGES_TO_TEXTS = {"queries": 5_000, "gallery": 25_010, "labels": 5_000}
 
@@ -75,7 +78,7 @@ BENCHMARK = Benchmark(
             summary="5K: both directions among all 5,000 images from one encoding, side by side",
             counts=TEXTS_TO_IMAGES,
             protocol={"ks": (1, 5, 10)},
-            other_counts=FIVE_EACH,
+            other_counts=OTHER_COUNTS,
             views=DIRECTIONS,
         ),
         TEXT_TO_IMAGE: Part(
@@ -88,13 +91,18 @@ BENCHMARK = Benchmark(
                     {"recall@1": "0.3044", "recall@5": "0.5594", "recall@10": "0.6687"},
                     OPEN_CLIP,
                 ),
-                PublishedRow("CLIP ViT-L/14 of OpenAI", {"recall@1": "0.3651"}, OPEN_CLIP),
+                PublishedRow(
+                    "CLIP ViT-L/14 of OpenAI",
+                    {"recall@1": "0.3651", "recall@5": "0.6106", "recall@10": "0.7113"},
+                    OPEN_CLIP,
+                ),
             ),
-            other_counts=FIVE_EACH,
+            other_counts=OTHER_COUNTS,
         ),
         IMAGE_TO_TEXT: Part(
             summary="5K: each image searches among 25,010 captions; any of its own is right",
             counts=IMAGES_TO_TEXTS,
+            gallery="text",
             protocol={"ks": (1, 5, 10)},
             published=(
                 PublishedRow(
@@ -102,26 +110,31 @@ BENCHMARK = Benchmark(
                     {"recall@1": "0.5012", "recall@5": "0.7500", "recall@10": "0.8352"},
                     OPEN_CLIP,
                 ),
-                PublishedRow("CLIP ViT-L/14 of OpenAI", {"recall@1": "0.5634"}, OPEN_CLIP),
+                PublishedRow(
+                    "CLIP ViT-L/14 of OpenAI",
+                    {"recall@1": "0.5634", "recall@5": "0.7938", "recall@10": "0.8660"},
+                    OPEN_CLIP,
+                ),
             ),
         ),
         "1k": Part(
             summary="1K: five folds of 1,000 images, each evaluated alone in both directions, and their means",
             counts=TEXTS_TO_IMAGES,
             protocol={"ks": (1, 5, 10)},
-            other_counts=FIVE_EACH,
+            other_counts=OTHER_COUNTS,
             views=OF_FOLD,
         ),
         "1k-text-to-image": Part(
             summary="1K: five folds of 1,000 images, from text to image, and their mean",
             counts=TEXTS_TO_IMAGES,
             protocol={"ks": (1, 5, 10)},
-            other_counts=FIVE_EACH,
+            other_counts=OTHER_COUNTS,
             views=_folds_of(TEXT_TO_IMAGE),
         ),
         "1k-image-to-text": Part(
             summary="1K: five folds of 1,000 images, from image to text, and their mean",
             counts=IMAGES_TO_TEXTS,
+            gallery="text",
             protocol={"ks": (1, 5, 10)},
             views=_folds_of(IMAGE_TO_TEXT),
         ),
@@ -130,7 +143,9 @@ BENCHMARK = Benchmark(
     traps=(
         "Two protocols go by this name: all 5,000 images at once (5K), or the mean of five folds of 1,000 (1K), which "
         "is far easier. Say which.",
-        "25,010 captions, not 25,000: a few images have more than five, and some codes cut them off.",
+        "25,010 captions, not 25,000: a few images have more than five. VSE++, SCAN and what follows them take five of "
+        "each, for 5K and 1K; here all count, as in the numbers of CLIP. Ten captions of 25,010 move text to image by "
+        "0.04 points at most.",
         "Recall as the share of the captions that were found (`set_recall@k`) is about 1/5 at best at k = 1; published "
         "numbers are hits: one caption is enough.",
         "The pictures are those of val2014; releases of 2017 have the same pictures under other names and splits.",

@@ -12,7 +12,6 @@ Rows: TypeAlias = ImageSet | EmbeddingSet
 
 _NOUNS = {
     "queries": ("query", "queries"),
-    "gallery": ("gallery image", "gallery images"),
     "labels": ("label among the queries", "labels among the queries"),
 }
 
@@ -29,8 +28,7 @@ def count_sides(query: Rows, gallery: Rows | None) -> dict[str, int]:
 def deviations(part: Part, query: Rows, gallery: Rows | None) -> list[str]:
     """What differs from the official counts, a text each; empty for a copy that fits."""
     found = count_sides(query, gallery)
-    texts = isinstance(gallery, ImageSet) and gallery.kind == "text"
-    nouns = {**_NOUNS, "gallery": ("gallery text", "gallery texts")} if texts else _NOUNS
+    nouns = {**_NOUNS, "gallery": (f"gallery {part.gallery}", f"gallery {part.gallery}s")}
     return [
         f"{counted(found[what], *nouns[what])} where the official count is {official:,}"
         for what, official in part.counts.items()

@@ -46,6 +46,7 @@ class Part:
         other_counts: other numbers of queries or gallery images that copies have, and what such a copy is.
         views: the parts that this one evaluates together, from one encoding; empty for one evaluation.
         within: for one of several folds, the part that evaluates all of them.
+        gallery: what an item of the gallery is.
     """
 
     summary: str
@@ -56,6 +57,7 @@ class Part:
     other_counts: Mapping[int, str] = dataclasses.field(default_factory=dict)
     views: Mapping[str, View] = dataclasses.field(default_factory=dict)
     within: str = ""
+    gallery: Literal["image", "text"] = "image"
 
     @property
     def eval_protocol(self) -> EvalProtocol:

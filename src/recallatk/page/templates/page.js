@@ -239,6 +239,11 @@ function picture(item, kind, what) {
     image.addEventListener("error", () => image.replaceWith(make("span", { class: "none" }, "picture missing: its file is not beside the page")));
     box.append(image);
     if (note) box.title = note;
+  } else if (data.texts && item in data.texts) {
+    const text = data.texts[item];
+    box.classList.add("words");
+    box.append(make("span", { class: "none", dir: "auto" }, text));
+    box.title = note ? `${note}: ${text}` : text;
   } else box.append(make("span", { class: "none" }, note ? `missing: ${note}` : name(data.items.id[item])));
   if (kind === "hit" || kind === "miss") box.append(badge(kind));
   return box;
@@ -457,7 +462,7 @@ function Explorer(place) {
     const text = labelOf(item);
     const head = make("h3", {}, name(ids[row]), text ? make("span", { class: "label" }, name(text)) : "");
     const right = make("div", {}, ...parts);
-    const shown = item in pictures || (data.notes && data.notes[item]) || chosen.has(row);
+    const shown = item in pictures || (data.notes && data.notes[item]) || (data.texts && item in data.texts) || chosen.has(row);
     const body = shown ? make("div", { class: "strip" }, make("div", { class: "query-box" }, picture(item, "query-picture", "query")), right) : right;
     return make("article", { class: "query" }, head, body);
   }
