@@ -16,7 +16,7 @@ from PIL import Image
 
 from command_line import COLOURS, ENCODERS, MEAN, Result, data, in_process_of_its_own, recallatk, save
 from recallatk import RecallatkError, load_report
-from recallatk.cli import app
+from recallatk.cli import app, printing
 from recallatk.cli.flags import EMBEDDINGS_ONLY
 from recallatk.datasets.tables import READERS
 from recallatk.embeddings import FORMATS
@@ -713,3 +713,15 @@ def test_embeddings_of_two_encoders_are_warned_of(data: Path) -> None:
     recallatk("embed", data / "gallery", "--encoder", "tiny:other", "-o", "g.npy")
     result = recallatk("eval", "--query", "q.npy", "--gallery", "g.npy")
     assert "query and gallery embeddings differ in encoder: 'tiny:mean_rgb' and 'tiny:other'" in result.out
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_narrow_terminal_gets_several_tables_and_every_number_whole(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    header = ("encoder", "recall@1", "recall@5", "recall@10", "run id")
+    row = ("lite0", "0.930435 [0.886, 0.975]", "0.991304 [0.975, 1.000]", "0.991304 [0.976, 1.000]", "b2888833b26a")
+    printing.print_table(header, [row], keys=1)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert all(cell in shown for cell in (*header, *row))
+    assert max(map(len, shown.splitlines())) <= columns

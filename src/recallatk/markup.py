@@ -89,7 +89,7 @@ def html_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], 
         return "<tr>" + "".join(f'<{tag} style="text-align:left">{_escape(cell)}</{tag}>' for cell in row) + "</tr>"
 
     body = "".join(cells("td", row) for row in rows)
-    below = "".join(f"<div><small>{_escape(note)}</small></div>" for note in notes)
+    below = "".join(f'<div style="overflow-wrap:anywhere"><small>{_escape(note)}</small></div>' for note in notes)
     caption = f'<caption style="text-align:left">{_escape(title)}</caption>'
     return f"<div><table>{caption}<thead>{cells('th', heads)}</thead><tbody>{body}</tbody></table>{below}</div>"
 

@@ -184,9 +184,8 @@ class Report(Mapping[str, float]):
             rows.append([name, f"{value.value:.6f}", ends, "" if value.chance is None else f"{value.chance:.6f}"])
         excluded = [f"{group.reason}: {counted(group.count, 'query', 'queries')}" for group in self.without_positive]
         notes = [*excluded, *(f"warning: {warning}" for warning in self.warnings), str(self.signature)]
-        title = (
-            f"{counted(self.num_evaluated, 'query', 'queries')} of {self.num_queries:,}, gallery {self.num_gallery:,}"
-        )
+        title = f"{self.num_evaluated:,} of {counted(self.num_queries, 'query', 'queries')} evaluated"
+        title += f", gallery {self.num_gallery:,}"
         return html_table(title, ["metric", "value", "interval", "chance"], rows, notes)
 
     def to_arrow(self) -> Any:

@@ -16,7 +16,7 @@ from recallatk.encoders.request import Dtype
 from recallatk.types import ChoiceError, EvalProtocol, IntervalRule, OnError
 
 PROTOCOL_GROUP = Group("Protocol: everything that can change the number", sort_key=1)
-INPUT_GROUP = Group("Embeddings instead of DATA", sort_key=2)
+INPUT_GROUP = Group("Embeddings, in place of an encoder", sort_key=2)
 SCORES_GROUP = Group("Scores of any system", sort_key=2)
 FOLDERS_GROUP = Group("Reading DATA", sort_key=3)
 ENCODING_GROUP = Group("Encoding", sort_key=4)

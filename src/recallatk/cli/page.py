@@ -184,6 +184,7 @@ def write_run_page(
     """The page of a saved run."""
     check_page_file(file, content, overwrite=overwrite)
     from recallatk.page import run_page
+    from recallatk.page.paper import missing_lines
     from recallatk.run import load_report, run_folder
 
     folder = run_folder(run)
@@ -192,6 +193,7 @@ def write_run_page(
     pictures = content.pictures != "none"
     source = source_of_run(title, report, folder, data=data, pictures=pictures, qrels=qrels)
     write(run_page(source, content.options()), file, overwrite=overwrite)
+    tell(missing_lines(source))
 
 
 def write_compare_page(

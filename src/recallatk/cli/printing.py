@@ -21,7 +21,7 @@ def print_comparison(reports: dict[str, Any], *, percent: bool) -> None:
         values = [with_interval(value, percent=percent) for value in report.values_by_metric.values()]
         counts = (report.num_evaluated, report.num_excluded, len(report.provenance.skipped), report.embedding_dim)
         rows.append((spec, *values, *map(str, counts), report.signature.run_id))
-    print_table(("encoder", *first, "evaluated", "excluded", "skipped", "dim", "run id"), rows)
+    print_table(("encoder", *first, "evaluated", "excluded", "skipped", "dim", "run id"), rows, keys=1)
     tell([f"{spec}: {warning}" for spec, report in reports.items() for warning in report.warnings])
 
 
@@ -34,16 +34,44 @@ def with_interval(value: Any, *, percent: bool) -> str:
     return f"{text} [{low}, {high}]"
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on standard output."""
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, keys: int = 0) -> None:
+    """A table on standard output; nothing in it is ever cut.
+
+    Args:
+        header: the names of the columns.
+        rows: the cells.
+        keys: so many first columns name a row. With them a table too wide for the terminal becomes several, each with
+            these columns and some of the others; without, long cells are folded.
+    """
     from rich import box
     from rich.table import Table
 
-    table = Table(*header, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(one_line, row))
     # Without a terminal nothing is folded: another program reads it.
-    make_console(width=None if sys.stdout.isatty() else 10_000, highlight=False, markup=False).print(table)
+    console = make_console(width=None if sys.stdout.isatty() else 10_000, highlight=False, markup=False)
+    cells = [list(map(one_line, row)) for row in rows]
+    for number, columns in enumerate(_parts(header, cells, keys, console.width) if keys else [range(len(header))]):
+        if number:
+            console.print()
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for column in columns:
+            table.add_column(header[column], overflow="fold")
+        for row in cells:
+            table.add_row(*(row[column] for column in columns))
+        console.print(table)
+
+
+def _parts(header: Sequence[str], rows: Sequence[Sequence[str]], keys: int, width: int) -> list[list[int]]:
+    """The columns of each part of a table, so that a part fits into the width if its columns do at all."""
+    from rich.cells import cell_len
+
+    gap = 3
+    widths = [max(map(cell_len, column)) + gap for column in zip(header, *rows, strict=True)]
+    parts = [list(range(keys))]
+    for column in range(keys, len(header)):
+        if len(parts[-1]) > keys and sum(widths[one] for one in (*parts[-1], column)) - gap > width:
+            parts.append(list(range(keys)))
+        parts[-1].append(column)
+    return parts
 
 
 def make_console(**options: Any) -> Any:

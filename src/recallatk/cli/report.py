@@ -48,7 +48,7 @@ def report(
 
     The form is --format, or what the suffix of --output says: .txt, .md, .tex, .csv, .json (the record), .run
     (trec-run), .qrels (trec-qrels), .html. Markdown and LaTeX take several runs. trec-run, and the lists of
-    a page, need the embeddings (`recallatk eval --output DIR --save-embeddings`).
+    a page, need the embeddings (`recallatk eval --output DIR --save-embeddings`). Short form: -o for --output.
 
     Args:
         runs: the folders of runs (`recallatk eval --output DIR`).

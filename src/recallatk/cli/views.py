@@ -157,7 +157,7 @@ class Views:
             rows.append((*parts, *values, str(next(iter(mean.found.values.values())).n), "", "", "", ""))
         heads = ("encoder", "direction") if self.planned.encoders > 1 else ("direction",)
         metrics = next(iter(reports.values()))
-        print_table((*heads, *metrics, "evaluated", "excluded", "gallery", "dim", "run id"), rows)
+        print_table((*heads, *metrics, "evaluated", "excluded", "gallery", "dim", "run id"), rows, keys=len(heads))
         rules = {
             name: describe_intervals(
                 report.intervals, report.values_by_metric, several=report.protocol.relevance == "labels"

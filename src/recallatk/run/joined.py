@@ -26,8 +26,12 @@ def join_dataset(encoded: EncodedDataset, dataset: Dataset, *, on_error: OnError
         RecallatkError: the sides do not fit, an image has no embedding, or the numbers of rows without ids differ.
     """
     if (encoded.gallery is None) != (dataset.gallery is None):
-        wanted = "one set, of images that are query and gallery" if dataset.gallery is None else "queries and a gallery"
-        raise RecallatkError(f"{dataset.root}: the data set has {wanted}; give embeddings of the same sides")
+        wanted = (
+            "one set of images, each a query and in the gallery; give its embeddings alone (--query, no --gallery)"
+            if dataset.gallery is None
+            else "queries and a gallery; give the embeddings of both (--query and --gallery)"
+        )
+        raise RecallatkError(f"{dataset.root}: the data set has {wanted}")
     notes: list[str] = []
     skipped: list[Skipped] = []
     query = _join(encoded.query, dataset.query, on_error, notes, skipped)
@@ -62,9 +66,12 @@ def _join(
         if len(rows) != len(images):
             raise RecallatkError(
                 f"{rows.name}: {counted(len(rows), 'row')} without ids for {counted(len(images), 'image')}; give the "
-                "embeddings ids, or exactly the images of the data set in its order"
+                "embeddings ids, or exactly the images of the data set in its order (the ids that load_dataset gives)"
             )
-        notes.append(f"{rows.name}: rows without ids, taken in the order of the data set ({images.ids[0]} first)")
+        notes.append(
+            f"{rows.name}: rows without ids, taken in the order of the data set "
+            f"({images.ids[0]} first, {images.ids[-1]} last)"
+        )
         return _described(rows, images)
     place = {one: row for row, one in enumerate(images.ids)}
     known = [row for row, one in enumerate(rows.ids) if one in place]

@@ -52,9 +52,9 @@ BENCHMARK = Benchmark(
     summary="CUB-200-2011: birds, the classes 101 to 200, leave-one-out",
     load=load,
     files={
-        "images.txt": "image id and path",
-        "image_class_labels.txt": "image id and class id",
-        "train_test_split.txt": "only for official-test: image id and is_training",
+        "images.txt": "image id and path below images/, with a space between",
+        "image_class_labels.txt": "image id and class id, likewise",
+        "train_test_split.txt": "only for official-test: image id and is_training, likewise",
         "images/": "a folder for every class",
     },
     marks=NEEDED,

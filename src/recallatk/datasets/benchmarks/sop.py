@@ -46,7 +46,8 @@ BENCHMARK = Benchmark(
     summary="Stanford Online Products: photos of offers, the test products, leave-one-out",
     load=load,
     files={
-        "Ebay_test.txt": "a header, then image id, class id, super class id and path; it may also lie in Info_Files/",
+        "Ebay_test.txt": "a header, then image id, class id, super class id and path, with spaces between; "
+        "it may also lie in Info_Files/",
         "Ebay_train.txt": "only for all: likewise",
         "bicycle_final/, ...": "a folder for every super class; they may also lie in images/",
     },

@@ -16,7 +16,7 @@ def describe(name: str, benchmark: Benchmark) -> str:
         lines += [f"evaluates: {', '.join(part.views)}"] if part.views else []
         lines += [f"protocol: {protocol_text(part)}"]
         lines += [f"metrics: {', '.join(part.metrics)}"] if part.metrics else []
-        lines += [f"not {count:,}: {what}" for count, what in part.other_counts.items()]
+        lines += [f"with {count:,} it is: {what}" for count, what in part.other_counts.items()]
         lines += [f"command: {command(name, benchmark, part_name)}"]
         for row in part.published:
             printed = ", ".join(f"{metric} {digits}" for metric, digits in row.values.items())
