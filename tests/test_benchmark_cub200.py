@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from command_line import recallatk
 from lookalikes import write_lines, write_picture
 from recallatk import EmbeddingSet, evaluate_embeddings
 from recallatk.datasets import load_dataset
@@ -122,3 +123,8 @@ def test_the_older_set_of_2010_is_called_so(tmp_path: Path) -> None:
     for data in (tmp_path, tmp_path / "CUB_200"):
         with pytest.raises(RecallatkError, match=r"this is the older CUB-200 of 2010"):
             load_dataset(data, layout="cub200")
+
+
+def test_published_rows_beside_a_copy_of_other_images_are_told_apart(copy: Path) -> None:
+    found = recallatk("eval", copy, "--layout", "cub200", "--counts", "any", "--published", "--encoder", "pixels")
+    assert "\n[published]\nours is of other images: 6 queries, officially 5,924\n" in found.out

@@ -116,6 +116,9 @@ def published_of(reading: Reading) -> Callable[[str, Any], list[str]]:
         systems = compare_with_published(report, rows, other_counts=others)
         different = protocol_differences(report, own.eval_protocol)
         warning = [f"ours is not under the published protocol: {'; '.join(different)}"] if different else []
+        official = own.counts.get("queries", report.num_queries)
+        if official != report.num_queries:
+            warning.append(f"ours is of other images: {report.num_queries:,} queries, officially {official:,}")
         if elsewhere:
             warning.append(f"of other data than these {report.num_queries:,} queries: {'; '.join(elsewhere)}")
         if not rows:
