@@ -22,7 +22,7 @@ from recallatk.types import EmbeddingSet, EvalProtocol, RecallatkError
 pytestmark = pytest.mark.integration
 pytest.importorskip("ray", reason="make test-integrations installs it")
 
-from recallatk.cluster import RankingPlan, joined, plan_ranking, rank, rank_blocks_of_scores  # noqa: E402
+from recallatk.cluster import Node, RankingPlan, joined, plan_ranking, rank, rank_blocks_of_scores  # noqa: E402
 from recallatk.cluster.sources import MappedFile  # noqa: E402
 
 MB = 2**20
@@ -166,6 +166,17 @@ def test_scores_are_ranked_in_blocks_of_queries(engine, depth, tmp_path):
     scores[41, 2] = np.nan
     with pytest.raises(RecallatkError, match="row 41 holds NaN"):
         list(rank_blocks_of_scores(scores, relevance, engine=engine, queries=13))
+
+
+def test_what_no_node_with_cores_has_room_for_is_refused_at_once(engine):
+    nodes = [Node("head", 0, 0, 8000 * MB), Node("worker", 2, 0, 600 * MB)]
+    with pytest.raises(RecallatkError, match="the largest node with cores for it lends 630 MB"):
+        plan_ranking(100, 100, 8, nodes, alone=True, memory=1000 * MB)
+    with pytest.raises(RecallatkError, match="has 4 cores"):
+        plan_ranking(100, 100, 8, nodes, alone=True, threads=4)
+    relevance = build_relevance(sample(np.random.default_rng(1), "clusters", 9), None, EvalProtocol())
+    with pytest.raises(RecallatkError, match="use less --memory"):
+        list(rank_blocks_of_scores(np.eye(9), relevance, engine=engine, memory=2**60))
 
 
 def test_no_worker_holds_more_than_it_may(engine, tmp_path):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from recallatk.extras import import_extra
+from recallatk.memory import megabytes
 from recallatk.types import ChoiceError, RecallatkError
 
 Ref: TypeAlias = Any
@@ -29,9 +30,11 @@ IN_FLIGHT = 4
 RETRIES = 5
 """So often a task is run again whose worker or node died. What a task itself raises is never tried again."""
 
-
 PATIENCE = 10.0
 """Seconds until an address that does not answer is given up."""
+
+ABSENT = 60.0
+"""Seconds for which there may be no node that could run a task: one that was lost may come back, or another one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Engine:
     total: int = 0
     told: Told | None = None
     _running: list[Ref] = dataclasses.field(default_factory=list)
+    _needs: tuple[int, int, int] = (1, 0, 0)
 
     @property
     def cores(self) -> int:
@@ -126,6 +130,7 @@ class Engine:
         import ray
 
         self._check(self._most // cores)
+        self._needs = max(self._needs[0], cores), max(self._needs[1], gpus), max(self._needs[2], memory)
         remote = ray.remote(_measured).options(
             num_returns=returns + 1,
             num_cpus=cores,
@@ -149,6 +154,7 @@ class Engine:
 
         try:
             with in_one_line():
+                self._first_of(ref if isinstance(ref, list) else [ref])
                 return ray.get(ref)
         except BaseException:
             # What else runs was for the same result. It ends with the job, or as it comes: Ray can be told to end it
@@ -166,13 +172,38 @@ class Engine:
 
     def _check(self, most: int) -> None:
         """Wait until fewer than so many tasks run; what one of them raised is raised here, at once."""
-        import ray
-
         while len(self._running) >= max(most, 1):
-            done, self._running = ray.wait(self._running, num_returns=1)
+            done, self._running = self._first_of(self._running)
             self.spent += self.fetch(done)
             if self.told is not None:
                 self.told(len(self.spent), max(self.total, len(self.spent)))
+
+    def _first_of(self, refs: list[Ref]) -> tuple[list[Ref], list[Ref]]:
+        """The first of these values that is there, and the others.
+
+        Raises:
+            RecallatkError: nothing comes, as no node is left that could run a task.
+        """
+        import ray
+
+        able = time.monotonic()
+        while True:
+            done, others = ray.wait(refs, num_returns=1, timeout=min(PATIENCE, ABSENT / 2))
+            if done:
+                return done, others
+            if able_nodes(_nodes(ray), *self._needs):
+                able = time.monotonic()
+            elif time.monotonic() - able > ABSENT:
+                raise RecallatkError(
+                    f"the cluster lost its nodes: for {ABSENT:.0f} s none was left that could run a task "
+                    f"({self._needs[0]} cores, {self._needs[1]} GPUs, {megabytes(self._needs[2])}); start some, and "
+                    "run the command again"
+                )
+
+
+def able_nodes(nodes: Sequence[Node], cores: int, gpus: int = 0, memory: int = 0) -> list[Node]:
+    """The nodes that have what one task asks for."""
+    return [node for node in nodes if node.cores >= cores and node.gpus >= gpus and node.memory >= memory]
 
 
 class Merge:
