@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
+import os
+import signal
 import subprocess
 import sys
 
@@ -23,6 +26,7 @@ pytestmark = pytest.mark.integration
 pytest.importorskip("ray", reason="make test-integrations installs it")
 
 from recallatk.cluster import Node, RankingPlan, joined, plan_ranking, rank, rank_blocks_of_scores  # noqa: E402
+from recallatk.cluster.ranking import _left  # noqa: E402
 from recallatk.cluster.sources import MappedFile  # noqa: E402
 
 MB = 2**20
@@ -194,6 +198,26 @@ def test_no_worker_holds_more_than_it_may(engine, tmp_path):
     found = columns_of(rank(grid, grid, relevance, engine=engine, memory=memory))
     assert_same(found, columns_of(rank_here(grid, grid, relevance)), "in little memory")
     assert max(task.resident for task in engine.spent) <= memory
+
+
+def test_pages_of_the_object_store_are_not_of_a_workers_memory():
+    before = _left(2000 * MB, 8)
+    with mmap.mmap(-1, 300 * MB) as shared:
+        shared.write(b"1" * (300 * MB))
+        assert _left(2000 * MB, 8) > before - 100 * MB
+
+
+def test_ctrl_c_waits_until_ray_has_begun(monkeypatch):
+    import ray
+
+    done = []
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: (os.kill(os.getpid(), signal.SIGINT), done.append("begun")))
+    monkeypatch.setattr(ray, "shutdown", lambda: done.append("ended"))
+    with pytest.raises(KeyboardInterrupt), joined("ray"):
+        pass
+    assert done == ["begun", "ended"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_the_command_prints_the_same(engine, tmp_path):

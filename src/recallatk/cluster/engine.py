@@ -8,8 +8,10 @@ import logging
 import os
 import re
 import resource
+import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -313,10 +315,30 @@ def _begin(ray: Any, where: str, cores: int | None) -> None:
     try:
         if address not in (None, "auto"):
             _knock(address)
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), _interrupted_later():
             ray.init(**quiet)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         raise RecallatkError(f"the cluster {where!r}: none answers there ({_first_line(error)})") from error
+
+
+@contextlib.contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block: in the midst of its beginning it makes Ray end the process by a fault."""
+    plain: Any = signal.getsignal(signal.SIGINT)
+    pressed: list[Any] = []
+    if threading.current_thread() is not threading.main_thread() or not callable(plain):
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *how: plain(*how) if pressed else pressed.append(how))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, plain)
+    if pressed:
+        import ray
+
+        ray.shutdown()
+        plain(*pressed[0])
 
 
 def _knock(address: str) -> None:
