@@ -156,6 +156,14 @@ def test_a_file_that_a_node_does_not_have_is_one_line(engine, tmp_path):
         engine.fetch(engine.run(MappedFile.open, where))
 
 
+def test_a_file_whose_rows_were_changed_in_this_process_alone_is_not_read_elsewhere(tmp_path):
+    np.save(tmp_path / "rows.npy", np.ones((9, 4), np.float32))
+    rows = np.load(tmp_path / "rows.npy", mmap_mode="c")
+    rows[3] = 7
+    assert MappedFile.of(rows, slice(3, 5)) is None
+    assert MappedFile.of(np.load(tmp_path / "rows.npy", mmap_mode="r"), slice(3, 5)) is not None
+
+
 @pytest.mark.parametrize("depth", ["first", "all"])
 def test_scores_are_ranked_in_blocks_of_queries(engine, depth, tmp_path):
     rng = np.random.default_rng(7)

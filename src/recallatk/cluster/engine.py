@@ -380,8 +380,8 @@ def in_one_line() -> Iterator[None]:
         raise
     except RayError as error:
         raise RecallatkError(
-            f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {_first_line(error)}); what was "
-            "finished is kept, so run the command again"
+            f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {_first_line(error)}); run the "
+            "command again: parts of encoding that are finished are kept"
         ) from error
 
 
