@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
+import os
+import signal
 import subprocess
 import sys
 
@@ -22,7 +25,8 @@ from recallatk.types import EmbeddingSet, EvalProtocol, RecallatkError
 pytestmark = pytest.mark.integration
 pytest.importorskip("ray", reason="make test-integrations installs it")
 
-from recallatk.cluster import RankingPlan, joined, plan_ranking, rank, rank_blocks_of_scores  # noqa: E402
+from recallatk.cluster import Node, RankingPlan, joined, plan_ranking, rank, rank_blocks_of_scores  # noqa: E402
+from recallatk.cluster.ranking import _left  # noqa: E402
 from recallatk.cluster.sources import MappedFile  # noqa: E402
 
 MB = 2**20
@@ -152,6 +156,14 @@ def test_a_file_that_a_node_does_not_have_is_one_line(engine, tmp_path):
         engine.fetch(engine.run(MappedFile.open, where))
 
 
+def test_a_file_whose_rows_were_changed_in_this_process_alone_is_not_read_elsewhere(tmp_path):
+    np.save(tmp_path / "rows.npy", np.ones((9, 4), np.float32))
+    rows = np.load(tmp_path / "rows.npy", mmap_mode="c")
+    rows[3] = 7
+    assert MappedFile.of(rows, slice(3, 5)) is None
+    assert MappedFile.of(np.load(tmp_path / "rows.npy", mmap_mode="r"), slice(3, 5)) is not None
+
+
 @pytest.mark.parametrize("depth", ["first", "all"])
 def test_scores_are_ranked_in_blocks_of_queries(engine, depth, tmp_path):
     rng = np.random.default_rng(7)
@@ -166,6 +178,17 @@ def test_scores_are_ranked_in_blocks_of_queries(engine, depth, tmp_path):
     scores[41, 2] = np.nan
     with pytest.raises(RecallatkError, match="row 41 holds NaN"):
         list(rank_blocks_of_scores(scores, relevance, engine=engine, queries=13))
+
+
+def test_what_no_node_with_cores_has_room_for_is_refused_at_once(engine):
+    nodes = [Node("head", 0, 0, 8000 * MB), Node("worker", 2, 0, 600 * MB)]
+    with pytest.raises(RecallatkError, match="the largest node with cores for it lends 630 MB"):
+        plan_ranking(100, 100, 8, nodes, alone=True, memory=1000 * MB)
+    with pytest.raises(RecallatkError, match="has 4 cores"):
+        plan_ranking(100, 100, 8, nodes, alone=True, threads=4)
+    relevance = build_relevance(sample(np.random.default_rng(1), "clusters", 9), None, EvalProtocol())
+    with pytest.raises(RecallatkError, match="use less --memory"):
+        list(rank_blocks_of_scores(np.eye(9), relevance, engine=engine, memory=2**60))
 
 
 def test_no_worker_holds_more_than_it_may(engine, tmp_path):
@@ -183,6 +206,26 @@ def test_no_worker_holds_more_than_it_may(engine, tmp_path):
     found = columns_of(rank(grid, grid, relevance, engine=engine, memory=memory))
     assert_same(found, columns_of(rank_here(grid, grid, relevance)), "in little memory")
     assert max(task.resident for task in engine.spent) <= memory
+
+
+def test_pages_of_the_object_store_are_not_of_a_workers_memory():
+    before = _left(2000 * MB, 8)
+    with mmap.mmap(-1, 300 * MB) as shared:
+        shared.write(b"1" * (300 * MB))
+        assert _left(2000 * MB, 8) > before - 100 * MB
+
+
+def test_ctrl_c_waits_until_ray_has_begun(monkeypatch):
+    import ray
+
+    done = []
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: (os.kill(os.getpid(), signal.SIGINT), done.append("begun")))
+    monkeypatch.setattr(ray, "shutdown", lambda: done.append("ended"))
+    with pytest.raises(KeyboardInterrupt), joined("ray"):
+        pass
+    assert done == ["begun", "ended"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_the_command_prints_the_same(engine, tmp_path):

@@ -119,6 +119,19 @@ def test_a_killed_node_changes_nothing(nodes, long_work):
     rank_while(long_work, cluster.address, lambda: cluster.remove_node(lost, allow_graceful=False), [rng.random()])
 
 
+def test_a_cluster_without_nodes_is_one_line_after_a_while(nodes, long_work, monkeypatch):
+    cluster, all_nodes = nodes
+    monkeypatch.setattr("recallatk.cluster.engine.ABSENT", 2.0)
+
+    def lose_all():
+        while all_nodes:
+            cluster.remove_node(all_nodes.pop(), allow_graceful=False)
+
+    with pytest.raises(RecallatkError, match="the cluster lost its nodes: for 2 s none was left") as caught:
+        rank_while(long_work, cluster.address, lose_all, [0.1])
+    assert "\n" not in str(caught.value)
+
+
 def ray_nodes(address):
     import ray
 

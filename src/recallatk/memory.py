@@ -31,6 +31,16 @@ def resident_memory() -> int:
     return int(statm.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def shared_memory() -> int:
+    """What of `resident_memory` it shares with other processes without a file: an object store; 0 if not known."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("RssShmem:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
 def working_memory(limit: int | None, least: int) -> tuple[int, tuple[str, ...]]:
     """What is left for work below a limit for the whole process, and what is to be said about it.
 

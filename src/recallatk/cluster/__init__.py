@@ -19,7 +19,6 @@ from recallatk.cluster.plan import (
     estimate_ranking,
     in_words,
     plan_ranking,
-    worker_memory,
 )
 from recallatk.cluster.ranking import rank, rank_blocks_of_scores
 from recallatk.ranking import Rank, Ranking, RankScores
@@ -43,7 +42,6 @@ __all__ = [
     "rank_blocks_of_scores",
     "ranking_on",
     "scoring_on",
-    "worker_memory",
 ]
 
 

@@ -8,13 +8,16 @@ import logging
 import os
 import re
 import resource
+import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from recallatk.extras import import_extra
+from recallatk.memory import megabytes
 from recallatk.types import ChoiceError, RecallatkError
 
 Ref: TypeAlias = Any
@@ -29,9 +32,11 @@ IN_FLIGHT = 4
 RETRIES = 5
 """So often a task is run again whose worker or node died. What a task itself raises is never tried again."""
 
-
 PATIENCE = 10.0
 """Seconds until an address that does not answer is given up."""
+
+ABSENT = 60.0
+"""Seconds for which there may be no node that could run a task: one that was lost may come back, or another one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +91,7 @@ class Engine:
     total: int = 0
     told: Told | None = None
     _running: list[Ref] = dataclasses.field(default_factory=list)
+    _needs: tuple[int, int, int] = (1, 0, 0)
 
     @property
     def cores(self) -> int:
@@ -126,6 +132,7 @@ class Engine:
         import ray
 
         self._check(self._most // cores)
+        self._needs = max(self._needs[0], cores), max(self._needs[1], gpus), max(self._needs[2], memory)
         remote = ray.remote(_measured).options(
             num_returns=returns + 1,
             num_cpus=cores,
@@ -149,6 +156,7 @@ class Engine:
 
         try:
             with in_one_line():
+                self._first_of(ref if isinstance(ref, list) else [ref])
                 return ray.get(ref)
         except BaseException:
             # What else runs was for the same result. It ends with the job, or as it comes: Ray can be told to end it
@@ -166,13 +174,38 @@ class Engine:
 
     def _check(self, most: int) -> None:
         """Wait until fewer than so many tasks run; what one of them raised is raised here, at once."""
-        import ray
-
         while len(self._running) >= max(most, 1):
-            done, self._running = ray.wait(self._running, num_returns=1)
+            done, self._running = self._first_of(self._running)
             self.spent += self.fetch(done)
             if self.told is not None:
                 self.told(len(self.spent), max(self.total, len(self.spent)))
+
+    def _first_of(self, refs: list[Ref]) -> tuple[list[Ref], list[Ref]]:
+        """The first of these values that is there, and the others.
+
+        Raises:
+            RecallatkError: nothing comes, as no node is left that could run a task.
+        """
+        import ray
+
+        able = time.monotonic()
+        while True:
+            done, others = ray.wait(refs, num_returns=1, timeout=min(PATIENCE, ABSENT / 2))
+            if done:
+                return done, others
+            if able_nodes(_nodes(ray), *self._needs):
+                able = time.monotonic()
+            elif time.monotonic() - able > ABSENT:
+                raise RecallatkError(
+                    f"the cluster lost its nodes: for {ABSENT:.0f} s none was left that could run a task "
+                    f"({self._needs[0]} cores, {self._needs[1]} GPUs, {megabytes(self._needs[2])}); start some, and "
+                    "run the command again"
+                )
+
+
+def able_nodes(nodes: Sequence[Node], cores: int, gpus: int = 0, memory: int = 0) -> list[Node]:
+    """The nodes that have what one task asks for."""
+    return [node for node in nodes if node.cores >= cores and node.gpus >= gpus and node.memory >= memory]
 
 
 class Merge:
@@ -282,10 +315,30 @@ def _begin(ray: Any, where: str, cores: int | None) -> None:
     try:
         if address not in (None, "auto"):
             _knock(address)
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), _interrupted_later():
             ray.init(**quiet)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         raise RecallatkError(f"the cluster {where!r}: none answers there ({_first_line(error)})") from error
+
+
+@contextlib.contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block: in the midst of its beginning it makes Ray end the process by a fault."""
+    plain: Any = signal.getsignal(signal.SIGINT)
+    pressed: list[Any] = []
+    if threading.current_thread() is not threading.main_thread() or not callable(plain):
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *how: plain(*how) if pressed else pressed.append(how))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, plain)
+    if pressed:
+        import ray
+
+        ray.shutdown()
+        plain(*pressed[0])
 
 
 def _knock(address: str) -> None:
@@ -327,8 +380,8 @@ def in_one_line() -> Iterator[None]:
         raise
     except RayError as error:
         raise RecallatkError(
-            f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {_first_line(error)}); what was "
-            "finished is kept, so run the command again"
+            f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {_first_line(error)}); run the "
+            "command again: parts of encoding that are finished are kept"
         ) from error
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from recallatk.cluster.engine import IN_FLIGHT, Node
+from recallatk.cluster.engine import IN_FLIGHT, Node, able_nodes
 from recallatk.memory import megabytes
 from recallatk.ranking import Block
 from recallatk.types import RecallatkError
@@ -85,15 +85,8 @@ def plan_ranking(
     Raises:
         RecallatkError: no node has the cores or the memory of one task, or a worker has too little memory.
     """
-    slots = sum(node.cores // threads for node in nodes)
-    if not slots:
-        raise RecallatkError(f"no node of the cluster has {threads} cores for a task; use fewer --threads")
-    memory = worker_memory(nodes, threads) if memory is None else memory
-    largest = max(node.memory for node in nodes)
-    if memory > largest:
-        raise RecallatkError(
-            f"a worker may hold {megabytes(memory)}, and the largest node lends {megabytes(largest)}; use less --memory"
-        )
+    memory = task_memory(nodes, memory, threads)
+    slots = sum(node.cores // threads for node in able_nodes(nodes, threads, memory=memory))
     room = max(memory - PROCESS, Block.least().bytes(dim)) * ROOM
     most = max(min(int(room // (2 * (BYTES_A_NUMBER * dim + 256))), MOST_ROWS), 1)
     wanted = IN_FLIGHT * slots
@@ -106,6 +99,24 @@ def plan_ranking(
     blocks = math.ceil(n_queries / block)
     shard = _rows(n_gallery, math.ceil(wanted / blocks), most)
     return RankingPlan(block, shard, memory, blocks * math.ceil(n_gallery / shard))
+
+
+def task_memory(nodes: Sequence[Node], memory: int | None, threads: int = 1) -> int:
+    """What a worker may hold, in bytes.
+
+    Raises:
+        RecallatkError: no node has the cores and the memory of one task; it would wait for ever.
+    """
+    largest = max((node.memory for node in able_nodes(nodes, threads)), default=None)
+    if largest is None:
+        raise RecallatkError(f"no node of the cluster has {threads} cores for a task; use fewer --threads")
+    memory = worker_memory(nodes, threads) if memory is None else memory
+    if memory > largest:
+        raise RecallatkError(
+            f"a worker may hold {megabytes(memory)}, and the largest node with cores for it lends "
+            f"{megabytes(largest)}; use less --memory"
+        )
+    return memory
 
 
 def worker_memory(nodes: Sequence[Node], threads: int = 1) -> int:

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recallatk.cluster.engine import FAN_IN, IN_FLIGHT, Engine, Merge, Ref
-from recallatk.cluster.plan import RankingPlan, plan_ranking, worker_memory
+from recallatk.cluster.plan import RankingPlan, plan_ranking, task_memory
 from recallatk.cluster.sources import MappedFile, Scale
-from recallatk.memory import working_memory
+from recallatk.memory import shared_memory, working_memory
 from recallatk.ranking import BACKENDS, Block, Depth, Grid, RankedRows, Ranking, rank_scores
 from recallatk.ranking.blocks import query_blocks, slices
 from recallatk.ranking.counting import LevelSet
@@ -126,7 +126,7 @@ def rank_blocks_of_scores(
     Yields:
         Blocks that cover the queries in order.
     """
-    memory = worker_memory(engine.nodes) if memory is None else memory
+    memory = task_memory(engine.nodes, memory)
     queries = queries or max(1, math.ceil(relevance.n_queries / (IN_FLIGHT * engine.cores)))
     everything = slice(0, relevance.n_gallery)
     waiting: deque[Ref] = deque()
@@ -349,8 +349,8 @@ def _rank_scores(own: Any, part: Relevance, first: int, depth: Depth, memory: in
 
 
 def _left(memory: int, dim: int) -> int:
-    """What is left of a worker's memory for the work."""
-    return working_memory(memory, Block.least().bytes(dim))[0]
+    """What is left of a worker's memory for the work; pages of the object store that it has seen are not its own."""
+    return working_memory(memory + shared_memory(), Block.least().bytes(dim))[0]
 
 
 def _blas(threads: int) -> Any:

@@ -43,6 +43,8 @@ class MappedFile:
         """Where these rows of an array lie; None if that is in this process, or in a file without a name."""
         if not isinstance(array, np.memmap) or not isinstance(array.base, mmap.mmap) or not array.filename:
             return None
+        if array.mode == "c":  # what was changed is in this process and not in the file
+            return None
         path = Path(array.filename)
         if not isinstance(array.filename, str | os.PathLike) or not array.flags.c_contiguous or not path.is_file():
             return None
