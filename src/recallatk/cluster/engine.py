@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import logging
 import os
 import re
@@ -12,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from recallatk.extras import import_extra
@@ -245,15 +247,30 @@ def joined(where: str, *, cores: int | None = None, told: Told | None = None) ->
     """
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # we raise the first one ourselves, in one line
     ray = import_extra("ray", "ray", f"the cluster {where!r}")
-    found = ray.is_initialized()
-    if not found:
+    if ray.is_initialized():
+        yield Engine(_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
+        return
+    with _told_on_stderr():
         _begin(ray, where, cores)
-    engine = Engine(_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
-    try:
-        yield engine
-    finally:
-        if not found:
+        try:
+            yield Engine(_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
+        finally:
             ray.shutdown()  # with the job end its workers, also on another cluster
+
+
+@contextlib.contextmanager
+def _told_on_stderr() -> Iterator[None]:
+    """Ray tells on stdout of workers that died, also without `log_to_driver`; that is for results, so on stderr."""
+    worker = importlib.import_module("ray._private.worker")
+    tell = getattr(worker, "print_to_stdstream", None)
+    if tell is None:
+        yield
+        return
+    vars(worker)["print_to_stdstream"] = lambda data, *rest, **more: tell({**data, "is_err": True}, *rest, **more)
+    try:
+        yield
+    finally:
+        vars(worker)["print_to_stdstream"] = tell
 
 
 def address_of(where: str) -> str | None:
@@ -264,7 +281,7 @@ def address_of(where: str) -> str | None:
     """
     if where == "ray":
         return None
-    if where == "auto" or (":" in where and not where.endswith((":", "/"))):
+    if where == "auto" or re.fullmatch(r"(ray://)?([\w.-]+|\[[\da-fA-F:.%]+\]):\d+", where):
         return where
     raise ChoiceError(f"the cluster {where!r}: give ray (on this machine), auto, HOST:PORT or ray://HOST:PORT")
 
@@ -282,10 +299,33 @@ def _begin(ray: Any, where: str, cores: int | None) -> None:
     try:
         if address not in (None, "auto"):
             _knock(address)
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), _quiet_core():
             ray.init(**quiet)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         raise RecallatkError(f"the cluster {where!r}: none answers there ({_first_line(error)})") from error
+
+
+@contextlib.contextmanager
+def _quiet_core() -> Iterator[None]:
+    """Ray's C++ writes on file 2, past Python, of what is tried again or of no matter; with this, only when it ends.
+
+    The level is read by `ray.init`, which writes there that it has read it.
+    """
+    level = "RAY_BACKEND_LOG_LEVEL"
+    if level in os.environ:
+        yield
+        return
+    os.environ[level] = "fatal"
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        del os.environ[level]
 
 
 def _knock(address: str) -> None:
