@@ -74,7 +74,7 @@ class Place:
         if there not in (None, self.key) or (there is None and any(map(parts.list_parts, map(self.side, SET_NAMES)))):
             raise RecallatkError(
                 f"{self.folder}: holds rows of another data set, encoder, preprocessing or decode policy; name another "
-                "folder, or use --overwrite"
+                "folder, or empty this one (embed does with --overwrite)"
             )
         if there is None:
             text = json.dumps({"key": self.key, "part_rows": PART_ROWS, **self.metadata}, indent=1)
