@@ -8,13 +8,14 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cluster_processes import ray_processes
-from command_line import recallatk
+from command_line import COMMAND, recallatk
 from recallatk.cache import Cache
 from recallatk.cluster import encoding as cluster_encoding
 from recallatk.cluster import pipeline
@@ -179,10 +180,22 @@ def of_this_module(batch):
 def test_what_an_encoder_does_wrong_is_its_own_line(photos, tmp_path):
     (photos / "bucket" / "broken.jpg").unlink()
     dataset, elsewhere = load_dataset(photos), Elsewhere("ray", str(tmp_path / "parts"))
-    with pytest.raises(RecallatkError, match="must return one embedding row an image"):
+    with pytest.raises(RecallatkError, match=r"images \(baseball/.*must return one embedding row an image"):
         encode_dataset(dataset, lambda batch: np.ones((len(batch) + 1, 3)), elsewhere=elsewhere)
     with pytest.raises(RecallatkError, match="No module named 'test_cluster_encoding'"):
         encode_dataset(dataset, of_this_module, elsewhere=elsewhere)
+
+
+def test_rows_of_several_widths_are_the_line_that_names_the_image(photos, tmp_path, small_parts):
+    (photos / "bucket" / "broken.jpg").unlink()
+    dataset, elsewhere = load_dataset(photos), Elsewhere("ray", str(tmp_path / "parts"))
+
+    def wide(batch):  # a part of 8 has batches of one width; the last batch is wider
+        return np.ones((len(batch), 3 if len(batch) == 8 else 4), np.float32)
+
+    assert len(dataset.query) % 8
+    with pytest.raises(RecallatkError, match=r"returned 4 columns for \w+/.* and 3 before; all .* one dimension"):
+        encode_dataset(dataset, wide, batch=8, elsewhere=elsewhere)
 
 
 def test_an_object_store_holds_the_parts(photos, tmp_path):
@@ -191,6 +204,9 @@ def test_an_object_store_holds_the_parts(photos, tmp_path):
     here, there = both(dataset, "hog", Elsewhere("ray", address), on_error="skip")
     np.testing.assert_array_equal(np.asarray(there.query.embeddings), here.query.embeddings)
     assert str(evaluate_encoded(there, cluster="ray")) == str(evaluate_encoded(here))
+    again = recallatk("eval", "--query", f"{address}/query")  # the address is a set of embeddings, too
+    assert again.out.splitlines()[:7] == str(evaluate_encoded(here)).splitlines()[:7]
+    assert "there is no part-000000.parquet in" in recallatk("eval", "--query", f"{address}/nothing").err
 
 
 def test_a_killed_actor_and_killed_readers_change_nothing(photos, tmp_path, small_parts):
@@ -219,6 +235,8 @@ def test_the_command_encodes_and_says_what_it_would_do(photos, tmp_path, monkeyp
     command = ["eval", photos, "--encoder", "hog", "--on-error", "skip", "--no-cache"]
     here, there = recallatk(*command), recallatk(*command, "--cluster", "ray", "--parts", tmp_path / "parts")
     assert (there.code, there.out) == (0, here.out)
+    ran = subprocess.run([*COMMAND, *command, "--cluster", "ray"], capture_output=True, text=True, timeout=90)
+    assert (ran.stdout, ran.stderr) == (here.out, here.err)  # Ray itself writes nothing
     embed = ["embed", photos, "--encoder", "hog", "--on-error", "skip", "--cluster", "ray", "-o"]
     assert recallatk(*embed, "rows").out == "rows/query\n"
     assert recallatk("eval", "--query", "rows/query").out.splitlines()[:7] == here.out.splitlines()[:7]

@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -165,6 +166,25 @@ def test_a_task_that_dies_every_time_is_one_line():
     ):
         engine.fetch(engine.run(os._exit, 1))
     assert "\n" not in str(caught.value)
+
+
+DYING = """\
+import os, time
+from recallatk.cluster import joined
+from recallatk.types import RecallatkError
+with joined("ray", cores=1) as engine:
+    try:
+        engine.fetch(engine.run(os._exit, 1))
+    except RecallatkError:
+        time.sleep(3)
+print("the result")
+"""
+
+
+def test_what_ray_tells_of_dead_workers_is_not_on_stdout():
+    ran = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True, timeout=90)
+    assert ran.stdout == "the result\n"
+    assert "A worker died" in ran.stderr  # when it does no more, `engine.joined` need not look after it
 
 
 def test_a_worker_without_memory_is_one_line():

@@ -84,7 +84,7 @@ def encode_all(images: Sequence[Any], encoder_fn: Encoder, batch: int = BATCH) -
     outputs: list[npt.NDArray[Any]] = []
     for start in range(0, len(images), batch):
         name = f"element {start}"
-        output = _encode_batch(list(images[start : start + batch]), encoder_fn, name)
+        output = encode_batch(list(images[start : start + batch]), encoder_fn, name)
         _append(outputs, output, "the encoder returned", f"the batch of {name}")
     return np.concatenate(outputs)
 
@@ -246,7 +246,7 @@ class _Encoding:
         encoder = self.encoder
         if self.decode and isinstance(encoder, PreparingEncoder):
             encoder = encoder.encode_prepared
-        output = _encode_batch(elements, encoder, images[0].name, self.kind)
+        output = encode_batch(elements, encoder, images[0].name, self.kind)
         self._store(images, output, "the encoder returned", f"the batch of {images[0].name}")
         self.encoded += len(output)
         if self.cache is not None:
@@ -355,7 +355,7 @@ def _name_of(encoder: Any) -> str:
     return str(getattr(encoder, "name", type(encoder).__name__))
 
 
-def _encode_batch(batch: list[Any], encoder: Encoder, name: str, kind: ElementKind = "image") -> npt.NDArray[Any]:
+def encode_batch(batch: list[Any], encoder: Encoder, name: str, kind: ElementKind = "image") -> npt.NDArray[Any]:
     """Call the encoder and check that it returned one row an image, or a text.
 
     The result is a copy, because an encoder may use its buffer again.

@@ -220,7 +220,7 @@ def embed(
         overwrite: write over files that are there already.
         quiet: no progress and no notes.
     """
-    from recallatk.embeddings import check_target
+    from recallatk.embeddings import check_target, parts
     from recallatk.run import embedding_files, save_encoded
 
     folder = parts_folder(output) if cluster.run_on is not None else None
@@ -244,7 +244,8 @@ def embed(
         tell_notes(encoded.provenance, quiet=quiet)
         tell([f"warning: {warning}" for warning in encoded.provenance.warnings])
         if folder is not None:
-            print("\n".join(f"{folder}/{side}" for side in ("query", "gallery")[: 1 + (encoded.gallery is not None)]))
+            sides = ("query", "gallery")[: 1 + (encoded.gallery is not None)]
+            print("\n".join(parts.inside(folder, side) for side in sides))
             continue
         for file in save_encoded(encoded, output):
             print(file)

@@ -95,9 +95,9 @@ def parts_folder(output: Path) -> str | None:
     >>> parts_folder(Path("s3://bucket/rows")), parts_folder(Path("rows.npy"))
     ('s3://bucket/rows', None)
     """
-    from recallatk.embeddings import FORMATS
+    from recallatk.embeddings import FORMATS, parts
 
-    return None if output.suffix.lower() in FORMATS else re.sub(r"^(\w{2,}):/(?!/)", r"\1://", str(output))
+    return parts.address_of(output) or (None if output.suffix.lower() in FORMATS else str(output))
 
 
 @contextlib.contextmanager

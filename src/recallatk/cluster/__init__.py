@@ -1,6 +1,6 @@
 """Past one machine: the same answer from a cluster. Ray runs it; importing this package does not import Ray.
 
-`engine.py` is all that ranking asks of Ray, `pipeline.py` all that encoding asks of Ray Data.
+`joining.py` and `engine.py` are all that ranking asks of Ray, `pipeline.py` all that encoding asks of Ray Data.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from recallatk.cluster.encoding import Place, describe_elsewhere, encode_on
-from recallatk.cluster.engine import Engine, Node, Told, address_of, joined
+from recallatk.cluster.engine import Engine, Node, Told
+from recallatk.cluster.joining import address_of, joined
 from recallatk.cluster.pipeline import Job
 from recallatk.cluster.plan import (
     RankingPlan,

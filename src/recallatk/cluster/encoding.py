@@ -30,6 +30,7 @@ from recallatk.types import (
     RecallatkError,
     Skipped,
 )
+from recallatk.wording import counted
 
 PART_ROWS = 4096
 """Images of a part; what an interrupted run does again at the most."""
@@ -56,7 +57,7 @@ class Place:
 
     def side(self, name: str) -> str:
         """The folder of one side."""
-        return f"{self.folder.rstrip('/')}/{name}"
+        return parts.inside(self.folder, name)
 
     def claim(self, *, overwrite: bool = False) -> None:
         """Make it ours; with `overwrite`, without the parts that it holds.
@@ -73,7 +74,7 @@ class Place:
         if there not in (None, self.key) or (there is None and any(map(parts.list_parts, map(self.side, SET_NAMES)))):
             raise RecallatkError(
                 f"{self.folder}: holds rows of another data set, encoder, preprocessing or decode policy; name another "
-                "folder, or use --overwrite"
+                "folder, or empty this one (embed does with --overwrite)"
             )
         if there is None:
             text = json.dumps({"key": self.key, "part_rows": PART_ROWS, **self.metadata}, indent=1)
@@ -194,6 +195,7 @@ class _Writer:
         self.conversions: dict[str, tuple[str, ...]] = {}
         self.encoded, self.cached = 0, 0
         self.failures: dict[str, Skipped] = {}
+        self._width: int | None = None
 
     def check(self, rows: list[dict[str, Any]]) -> None:
         """Refuse what the encoder did wrong, and the first image that cannot be used, unless such are skipped."""
@@ -203,6 +205,17 @@ class _Writer:
             if row["failure"] and self._job.on_error == "error":
                 what = fix_encoder() if row["by_encoder"] else REPLACE_FILE
                 raise RecallatkError(f"{row['failure']}; {what}")
+            if row["row"] is not None:
+                self._check_width(len(np.frombuffer(row["row"], row["dtype"])), row)
+
+    def _check_width(self, width: int, row: Mapping[str, Any]) -> None:
+        who = "the cache holds" if row["cached"] else "the encoder returned"
+        if self._width not in (None, width):
+            raise RecallatkError(
+                f"{who} {counted(width, 'column')} for {row['name']} and {self._width} before; all embeddings must "
+                "have one dimension"
+            )
+        self._width = width
 
     def write(self, part: _Part, rows: list[dict[str, Any]]) -> None:
         """Write a part."""
@@ -221,11 +234,6 @@ class _Writer:
         failures = [Skipped(part.images.ids[i], _reason(row, part.images.ids[i])) for i, row in enumerate(rows)
                     if row["failure"]]  # fmt: skip
         conversions = {row["content"]: row["conversions"] for row in good if row["conversions"]}
-        widths = {len(row) for row in embeddings}
-        if len(widths) > 1:
-            raise RecallatkError(
-                f"{part.file}: rows of {sorted(widths)} columns; all embeddings must have one dimension"
-            )
         metadata = {
             **self._place.metadata,
             "skipped": [dataclasses.asdict(item) for item in failures],
@@ -250,7 +258,8 @@ class _Writer:
         """What a finished part holds, for the parts to come."""
         folder = self._place.side(part.side)
         samples, n = parts.read_metadata(folder, part.file)
-        rows = parts.read_rows(folder, part.file) if n else ()
+        rows = parts.read_rows(folder, part.file) if n else np.empty((0, 0))
+        self._width = rows.shape[1] or self._width
         for place, (content, row) in enumerate(zip(samples.content or (), rows, strict=True)):
             digest = hashlib.blake2b(row.tobytes(), digest_size=8).digest()
             self._first.setdefault(content, (digest, folder, part.file, place))

@@ -1,24 +1,18 @@
-"""Functions run elsewhere: all that ranking asks of Ray. For another engine, write another file like this one."""
+"""Functions run elsewhere: with `joining.py` all that ranking asks of Ray. For another engine, write two like them."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
-import os
 import re
 import resource
-import signal
-import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from recallatk.extras import import_extra
 from recallatk.memory import megabytes
-from recallatk.types import ChoiceError, RecallatkError
+from recallatk.types import RecallatkError
 
 Ref: TypeAlias = Any
 """A value that is somewhere in the cluster; as an argument of a task it is the value itself."""
@@ -33,7 +27,7 @@ RETRIES = 5
 """So often a task is run again whose worker or node died. What a task itself raises is never tried again."""
 
 PATIENCE = 10.0
-"""Seconds until an address that does not answer is given up."""
+"""Seconds until an address that does not answer is given up, and between two looks at what goes on."""
 
 ABSENT = 60.0
 """Seconds for which there may be no node that could run a task: one that was lost may come back, or another one."""
@@ -193,7 +187,7 @@ class Engine:
             done, others = ray.wait(refs, num_returns=1, timeout=min(PATIENCE, ABSENT / 2))
             if done:
                 return done, others
-            if able_nodes(_nodes(ray), *self._needs):
+            if able_nodes(live_nodes(ray), *self._needs):
                 able = time.monotonic()
             elif time.monotonic() - able > ABSENT:
                 raise RecallatkError(
@@ -201,6 +195,20 @@ class Engine:
                     f"({self._needs[0]} cores, {self._needs[1]} GPUs, {megabytes(self._needs[2])}); start some, and "
                     "run the command again"
                 )
+
+
+def live_nodes(ray: Any) -> tuple[Node, ...]:
+    """The machines of the cluster that are there."""
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    return tuple(
+        Node(
+            str(node["NodeManagerHostname"]),
+            int(node["Resources"].get("CPU", 0)),
+            int(node["Resources"].get("GPU", 0)),
+            int(node["Resources"].get("memory", 0)),
+        )
+        for node in alive
+    )
 
 
 def able_nodes(nodes: Sequence[Node], cores: int, gpus: int = 0, memory: int = 0) -> list[Node]:
@@ -263,104 +271,6 @@ def _nbytes(value: Any) -> int:
 
 
 @contextlib.contextmanager
-def joined(where: str, *, cores: int | None = None, told: Told | None = None) -> Iterator[Engine]:
-    """Join a cluster, or start one on this machine; a cluster that was started here ends with the `with` block.
-
-    Args:
-        where: "ray" starts Ray on this machine; "auto", HOST:PORT and ray://HOST:PORT join a cluster that runs, and
-            leave it as it was. In a process that has joined one already, that one is used.
-        cores: of the cluster that is started; default all that this process may use.
-        told: told of the progress.
-
-    Raises:
-        ChoiceError: `where` is none of these.
-        RecallatkError: Ray is not installed, or nothing answers there.
-    """
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # we raise the first one ourselves, in one line
-    ray = import_extra("ray", "ray", f"the cluster {where!r}")
-    found = ray.is_initialized()
-    if not found:
-        _begin(ray, where, cores)
-    engine = Engine(_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
-    try:
-        yield engine
-    finally:
-        if not found:
-            ray.shutdown()  # with the job end its workers, also on another cluster
-
-
-def address_of(where: str) -> str | None:
-    """The address of a cluster that runs; None for one to be started here.
-
-    >>> address_of("ray"), address_of("10.0.0.1:6379"), address_of("ray://head:10001")
-    (None, '10.0.0.1:6379', 'ray://head:10001')
-    """
-    if where == "ray":
-        return None
-    if where == "auto" or (":" in where and not where.endswith((":", "/"))):
-        return where
-    raise ChoiceError(f"the cluster {where!r}: give ray (on this machine), auto, HOST:PORT or ray://HOST:PORT")
-
-
-def _begin(ray: Any, where: str, cores: int | None) -> None:
-    from recallatk.cores import usable_cores
-
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
-    address = address_of(where)
-    if address is None:
-        # "local": without it Ray joins a cluster that it finds on this machine.
-        quiet |= {"address": "local", "num_cpus": cores or usable_cores(), "include_dashboard": False}
-    else:
-        quiet |= {"address": address}
-    try:
-        if address not in (None, "auto"):
-            _knock(address)
-        with contextlib.redirect_stdout(sys.stderr), _interrupted_later():
-            ray.init(**quiet)
-    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-        raise RecallatkError(f"the cluster {where!r}: none answers there ({_first_line(error)})") from error
-
-
-@contextlib.contextmanager
-def _interrupted_later() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block: in the midst of its beginning it makes Ray end the process by a fault."""
-    plain: Any = signal.getsignal(signal.SIGINT)
-    pressed: list[Any] = []
-    if threading.current_thread() is not threading.main_thread() or not callable(plain):
-        yield
-        return
-    signal.signal(signal.SIGINT, lambda *how: plain(*how) if pressed else pressed.append(how))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, plain)
-    if pressed:
-        import ray
-
-        ray.shutdown()
-        plain(*pressed[0])
-
-
-def _knock(address: str) -> None:
-    """Raise OSError at once where nothing listens; Ray would wait for minutes."""
-    host, port = address.removeprefix("ray://").rsplit(":", 1)
-    socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
-
-
-def _nodes(ray: Any) -> tuple[Node, ...]:
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    return tuple(
-        Node(
-            str(node["NodeManagerHostname"]),
-            int(node["Resources"].get("CPU", 0)),
-            int(node["Resources"].get("GPU", 0)),
-            int(node["Resources"].get("memory", 0)),
-        )
-        for node in alive
-    )
-
-
-@contextlib.contextmanager
 def in_one_line() -> Iterator[None]:
     """Our own errors as they were raised there; the cluster's in one line; what is a bug keeps its traceback."""
     from ray.exceptions import RayError, RayTaskError
@@ -372,7 +282,7 @@ def in_one_line() -> Iterator[None]:
             if isinstance(cause, RecallatkError):
                 raise cause from None
             if isinstance(cause, MemoryError):
-                what = f"a worker ran out of memory ({_first_line(cause)}); allow it less with --memory"
+                what = f"a worker ran out of memory ({first_line(cause)}); allow it less with --memory"
                 raise RecallatkError(what) from error
             if missing := re.search(r"No module named '[^']*'", str(cause)):
                 what = f"a worker cannot import what it was sent ({missing[0]})"
@@ -380,7 +290,7 @@ def in_one_line() -> Iterator[None]:
         raise
     except RayError as error:
         raise RecallatkError(
-            f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {_first_line(error)}); run the "
+            f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {first_line(error)}); run the "
             "command again: parts of encoding that are finished are kept"
         ) from error
 
@@ -394,5 +304,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     yield from seen[1:]
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says first."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -18,7 +18,7 @@ from typing import Any
 
 from recallatk.cache import Cache, CachedRow
 from recallatk.cluster.engine import RETRIES, Engine, in_one_line
-from recallatk.encoding import encode_all
+from recallatk.encoding import encode_batch
 from recallatk.images import DecodePolicy, content_of, decode
 from recallatk.types import Encoder, ImageSet, OnError, PreparingEncoder, RecallatkError, unusable_rows
 
@@ -93,7 +93,7 @@ def encoded_rows(
             **_limits(_actor_limits),
             **resources,
         )
-    logging.getLogger("ray.data").setLevel(logging.ERROR)  # here: it sets its own level when it is first used
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # errors are raised; it sets its own level when first used
     with in_one_line():
         for table in encoded.iter_batches(batch_format="pyarrow", batch_size=TOLD_EVERY, prefetch_batches=1):
             yield table.to_pylist()
@@ -200,9 +200,9 @@ class _Encode:
         rows = table.to_pylist()
         new = [row for row in rows if row["row"] is None and not row["failure"]]
         try:
-            embeddings = self._encode([self._element(row) for row in new]) if new else None
+            embeddings = self._encode([self._element(row) for row in new], new[0]["name"]) if new else None
         except (RecallatkError, MemoryError) as error:  # as data: Ray Data would wrap it, and lose what it was
-            what = f"{new[0]['name']} and those behind it cannot be encoded: a worker ran out of memory"
+            what = f"{new[0]['name']} and those behind it: a worker ran out of memory; use a smaller --batch-size"
             new[0]["fatal"] = str(error) if isinstance(error, RecallatkError) else what
             embeddings = None
         if embeddings is not None:
@@ -227,11 +227,11 @@ class _Encode:
             return Path(row["path"])
         return Image.frombytes("RGB", (row["width"], row["height"]), row["pixels"])
 
-    def _encode(self, elements: list[Any]) -> Any:
+    def _encode(self, elements: list[Any], name: str) -> Any:
         if isinstance(self._encoder, PreparingEncoder) and self._prepare is not None:
             prepared = list(self._pool.map(self._prepare, elements))
-            return encode_all(prepared, self._encoder.encode_prepared, len(elements))
-        return encode_all(elements, self._encoder, len(elements))
+            return encode_batch(prepared, self._encoder.encode_prepared, name)
+        return encode_batch(elements, self._encoder, name)
 
 
 def _schema() -> Any:

@@ -112,7 +112,10 @@ def load_embeddings(
     path = Path(path)
     name = path.name if name is None else name
     where = name if path.name in name else f"{name} ({path.name})"
-    if path.is_dir():
+    address = parts.address_of(path)
+    if address is not None:
+        format_ = PARTS
+    elif path.is_dir():
         if not parts.is_folder(path) and not clip_retrieval.is_folder(path):
             raise RecallatkError(f"{where}: {path} is a folder; name a file, or a clip-retrieval folder with img_emb/")
         format_ = PARTS if parts.is_folder(path) else CLIP_RETRIEVAL
@@ -120,7 +123,9 @@ def load_embeddings(
         format_ = _format_of(path, FORMATS, "embeddings", where)
         _check_file(path, where)
     most = default_memory() if memory is None else memory // FRACTION_OF_FREE
-    found, samples = format_.read(path, where, most=most) if format_.takes_most else format_.read(path, where)
+    source_of_rows = path if address is None else address
+    more = {"most": most} if format_.takes_most else {}
+    found, samples = format_.read(source_of_rows, where, **more)
     beside = None if format_.side_file is None else format_.side_file(path)
     if beside is not None and beside.is_file():
         if labels is None:

@@ -118,6 +118,26 @@ def part_name(number: int) -> str:
     return f"part-{number:06}.parquet"
 
 
+def address_of(path: Path) -> str | None:
+    """The address of an object store that was taken for a path, which has one slash less; None of other paths.
+
+    >>> address_of(Path("s3://bucket/rows")), address_of(Path("rows/query"))
+    ('s3://bucket/rows', None)
+    """
+    found = re.fullmatch(r"(\w{2,}):/+(.*)", str(path), re.DOTALL)
+    return None if found is None else f"{found[1]}://{'/' * (found[1] == 'file')}{found[2]}"
+
+
+def inside(folder: str, name: str) -> str:
+    """A folder in a folder; the options of an address stay behind it.
+
+    >>> inside("rows", "query"), inside("s3://bucket/rows?region=eu-west-1", "query")
+    ('rows/query', 's3://bucket/rows/query?region=eu-west-1')
+    """
+    folder, mark, options = folder.partition("?") if "://" in folder else (folder, "", "")
+    return f"{folder.rstrip('/')}/{name}{mark}{options}"
+
+
 def file_system(folder: str) -> tuple[Any, str]:
     """What reads and writes a folder, and its path there.
 
@@ -154,9 +174,12 @@ def read(path: str | Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
     """
     folder = str(path)
     rows, all_samples, kinds = [], [], set()
-    for file in list_parts(folder):
-        system, inside = file_system(folder)
-        with _opened(system, f"{inside}/{file}", f"{name}: {file}") as stream:
+    files = list_parts(folder)
+    if not files:
+        raise RecallatkError(f"{name}: there is no {part_name(0)} in {folder}; name a folder of such parts")
+    for file in files:
+        system, below = file_system(folder)
+        with _opened(system, f"{below}/{file}", f"{name}: {file}") as stream:
             samples, n, width, dtype = parquet.read_part(stream, f"{name}: {file}")
         all_samples.append(samples)
         if n:
@@ -173,16 +196,16 @@ def read(path: str | Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
 
 def read_metadata(folder: str, name: str) -> tuple[Samples, int]:
     """The columns and the number of rows of one part."""
-    system, inside = file_system(folder)
-    with _opened(system, f"{inside}/{name}", name) as stream:
+    system, below = file_system(folder)
+    with _opened(system, f"{below}/{name}", name) as stream:
         samples, n, _, _ = parquet.read_part(stream, name)
     return samples, n
 
 
 def read_rows(folder: str, name: str) -> npt.NDArray[Any]:
     """The rows of one part."""
-    system, inside = file_system(folder)
-    with _opened(system, f"{inside}/{name}", name) as stream:
+    system, below = file_system(folder)
+    with _opened(system, f"{below}/{name}", name) as stream:
         return parquet.read_part_rows(stream, name)
 
 

@@ -1,0 +1,143 @@
+"""A cluster of Ray joined, or started here and ended again; what it would print by itself is kept off stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from recallatk.cluster.engine import PATIENCE, Engine, Told, first_line, live_nodes
+from recallatk.extras import import_extra
+from recallatk.types import ChoiceError, RecallatkError
+
+
+@contextlib.contextmanager
+def joined(where: str, *, cores: int | None = None, told: Told | None = None) -> Iterator[Engine]:
+    """Join a cluster, or start one on this machine; a cluster that was started here ends with the `with` block.
+
+    Args:
+        where: "ray" starts Ray on this machine; "auto", HOST:PORT and ray://HOST:PORT join a cluster that runs, and
+            leave it as it was. In a process that has joined one already, that one is used.
+        cores: of the cluster that is started; default all that this process may use.
+        told: told of the progress.
+
+    Raises:
+        ChoiceError: `where` is none of these.
+        RecallatkError: Ray is not installed, or nothing answers there.
+    """
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # we raise the first one ourselves, in one line
+    ray = import_extra("ray", "ray", f"the cluster {where!r}")
+    if ray.is_initialized():
+        yield Engine(live_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
+        return
+    with _told_on_stderr():
+        _begin(ray, where, cores)
+        try:
+            yield Engine(live_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
+        finally:
+            ray.shutdown()  # with the job end its workers, also on another cluster
+
+
+@contextlib.contextmanager
+def _told_on_stderr() -> Iterator[None]:
+    """Ray tells on stdout of workers that died, also without `log_to_driver`; that is for results, so on stderr."""
+    worker = importlib.import_module("ray._private.worker")
+    tell = getattr(worker, "print_to_stdstream", None)
+    if tell is None:
+        yield
+        return
+    vars(worker)["print_to_stdstream"] = lambda data, *rest, **more: tell({**data, "is_err": True}, *rest, **more)
+    try:
+        yield
+    finally:
+        vars(worker)["print_to_stdstream"] = tell
+
+
+def address_of(where: str) -> str | None:
+    """The address of a cluster that runs; None for one to be started here.
+
+    >>> address_of("ray"), address_of("10.0.0.1:6379"), address_of("ray://head:10001")
+    (None, '10.0.0.1:6379', 'ray://head:10001')
+    """
+    if where == "ray":
+        return None
+    if where == "auto" or re.fullmatch(r"(ray://)?([\w.-]+|\[[\da-fA-F:.%]+\]):\d+", where):
+        return where
+    raise ChoiceError(f"the cluster {where!r}: give ray (on this machine), auto, HOST:PORT or ray://HOST:PORT")
+
+
+def _begin(ray: Any, where: str, cores: int | None) -> None:
+    from recallatk.cores import usable_cores
+
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+    address = address_of(where)
+    if address is None:
+        # "local": without it Ray joins a cluster that it finds on this machine.
+        quiet |= {"address": "local", "num_cpus": cores or usable_cores(), "include_dashboard": False}
+    else:
+        quiet |= {"address": address}
+    try:
+        if address not in (None, "auto"):
+            _knock(address)
+        with contextlib.redirect_stdout(sys.stderr), _interrupted_later(), _quiet_core():
+            ray.init(**quiet)
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        raise RecallatkError(f"the cluster {where!r}: none answers there ({first_line(error)})") from error
+
+
+@contextlib.contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block: in the midst of its beginning it makes Ray end the process by a fault."""
+    plain: Any = signal.getsignal(signal.SIGINT)
+    pressed: list[Any] = []
+    if threading.current_thread() is not threading.main_thread() or not callable(plain):
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *how: plain(*how) if pressed else pressed.append(how))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, plain)
+    if pressed:
+        import ray
+
+        ray.shutdown()
+        plain(*pressed[0])
+
+
+@contextlib.contextmanager
+def _quiet_core() -> Iterator[None]:
+    """Ray's C++ writes on file 2, past Python, of what is tried again or of no matter; with this, only when it ends.
+
+    The level is read by `ray.init`, which writes there that it has read it.
+    """
+    level = "RAY_BACKEND_LOG_LEVEL"
+    if level in os.environ:
+        yield
+        return
+    os.environ[level] = "fatal"
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        del os.environ[level]
+
+
+def _knock(address: str) -> None:
+    """Raise OSError at once where nothing listens; Ray would wait for minutes."""
+    host, port = address.removeprefix("ray://").rsplit(":", 1)
+    socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
