@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -267,3 +268,13 @@ def test_nothing_to_rank_is_no_error(queries, n, depth, backend):
     blocks = list(rank(own, whole, relevance, depth=depth, backend=backend, limit=limit))
     assert sum(len(block) for block in blocks) == queries
     assert all((block.n_positives == 0).all() for block in blocks)
+
+
+def test_a_part_by_radius_is_sent_without_what_was_made_of_it():
+    positions = np.random.default_rng(6).uniform(0, 100, (400, 2))
+    one = EmbeddingSet(np.ones((400, 2)), None, positions=positions)
+    part = build_relevance(one, None, EvalProtocol(relevance="radius", radius=9.0)).part(slice(0, 50), slice(0, 400))
+    before = len(pickle.dumps(part))
+    expected = part.positive.pairs
+    assert len(pickle.dumps(part)) == before
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(part)).positive.pairs, expected)

@@ -177,6 +177,10 @@ class RadiusMatching:
     gallery: npt.NDArray[np.float64]
     radius: float
 
+    def __reduce__(self) -> tuple[type[RadiusMatching], tuple[object, ...]]:
+        """Sent elsewhere without what can be made again there: the tree is three times as large as the positions."""
+        return RadiusMatching, (self.query, self.gallery, self.radius)
+
     @functools.cached_property
     def pairs(self) -> Rows:
         """For each query, how many rows lie within (hardly more than) the radius."""
