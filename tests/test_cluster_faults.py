@@ -159,6 +159,30 @@ def interrupt(done, total):
         raise KeyboardInterrupt
 
 
+def test_two_encodings_at_once_do_not_wait_for_each_other(tmp_path):
+    """A model each on both cores would leave none that reads images."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    ray.shutdown()
+    node = {"num_cpus": 2, "object_store_memory": 200 * MB, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    photos = Path(__file__).parents[1] / "src" / "recallatk" / "assets" / "photos"
+    command = [*COMMAND, "embed", str(photos), "--encoder", "hog", "--no-cache", "--quiet", "--run-on", cluster.address]
+    running = [
+        subprocess.Popen([*command, "-o", str(tmp_path / f"rows-{one}")], stdout=subprocess.PIPE, text=True)
+        for one in range(2)
+    ]
+    try:
+        for one in running:
+            out, _ = one.communicate(timeout=MOST_SECONDS / 2)
+            assert (one.returncode, out.count("\n")) == (0, 1)
+    finally:
+        for one in running:
+            one.kill()
+        cluster.shutdown()
+
+
 def test_a_task_that_dies_every_time_is_one_line():
     with (
         joined("ray", cores=1) as engine,

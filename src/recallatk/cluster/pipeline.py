@@ -65,6 +65,10 @@ def stamp_of(path: Path) -> tuple[int, int]:
     return (stat.st_size, stat.st_mtime_ns)
 
 
+SHARE_OF_A_CORE = 0.01
+"""What an actor with the model asks for where there are no GPUs."""
+
+
 def encoded_rows(
     engine: Engine, image_sets: Sequence[ImageSet], job: Job, gpus: int | None
 ) -> Iterator[list[dict[str, Any]]]:
@@ -73,8 +77,11 @@ def encoded_rows(
 
     gpus = sum(node.gpus for node in engine.nodes) if gpus is None else gpus
     actors = gpus or max(1, engine.cores // 2)  # the other cores decode
-    # An actor beside which no core is left for decoding would wait for itself.
-    resources: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if gpus else {"num_cpus": int(engine.cores > 1)}
+    # Actors hold no whole core: those of several commands at once would leave none for decoding, and all would wait. Of
+    # no core at all they would be put on a head that has none, and without spreading all on one node.
+    resources: dict[str, Any] = {"num_cpus": SHARE_OF_A_CORE, "scheduling_strategy": "SPREAD"}
+    if gpus:
+        resources = {"num_gpus": 1, "num_cpus": 0}
     with _in_order():
         decoded = ray.data.from_arrow(_tables(image_sets, engine.cores)).map_batches(
             _decode,
