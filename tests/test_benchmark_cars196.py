@@ -229,9 +229,12 @@ def of_version_7_3(file: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda file: file.write_bytes(file.read_bytes()[:300]), r"no whole .mat file; take the official file"),
-        (lambda file: file.write_bytes(b"<html>404 Not Found</html>" * 20), r"no whole .mat file"),
-        (lambda file: file.write_bytes(b""), r"no whole .mat file"),
+        (
+            lambda file: file.write_bytes(file.read_bytes()[:300]),
+            r"no MATLAB file, or not a whole one; take the official file",
+        ),
+        (lambda file: file.write_bytes(b"<html>404 Not Found</html>" * 20), r"no MATLAB file, or not a whole one"),
+        (lambda file: file.write_bytes(b""), r"no MATLAB file, or not a whole one"),
         (of_version_7_3, r"a .mat file of version 7.3 \(HDF5\)"),
         (lambda file: file.write_bytes(b"\x89HDF\r\n\x1a\n" + b"\0" * 99), r"a .mat file of version 7.3 \(HDF5\)"),
         (lambda file: savemat(file, {"class_names": class_names()}), r"no variable annotations"),

@@ -251,12 +251,24 @@ def _text(path: Path) -> None:
     path.write_text("not found\n" * 40)
 
 
+def _cut(path: Path) -> None:
+    content = loadmat(path)
+    savemat(path, {"dbStruct": content["dbStruct"]}, do_compression=True)
+    path.write_bytes(path.read_bytes()[:-60])
+
+
+def _of_version_7_3(path: Path) -> None:
+    path.write_bytes(b"\x89HDF\r\n\x1a\n" + b"\0" * 99)
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
         (_no_struct, "it holds other, and no struct dbStruct"),
         (_other_lengths, "dbImage of dbStruct lists 1 image, and utmDb has the shape"),
-        (_text, "this is no MATLAB file"),
+        (_text, "this is no MATLAB file, or not a whole one"),
+        (_cut, "this is no MATLAB file, or not a whole one"),
+        (_of_version_7_3, r"of version 7.3 \(HDF5\)"),
     ],
 )
 def test_a_damaged_matlab_file(pitts: Path, damage: Callable[[Path], None], said: str) -> None:

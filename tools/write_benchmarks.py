@@ -7,7 +7,6 @@ Run it after a row of `recallatk.datasets.BENCHMARKS` changed. Exit status 1 wit
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from recallatk.datasets import BENCHMARKS
 from recallatk.datasets.benchmarks import Benchmark, Part
 from recallatk.datasets.benchmarks.writing import command, protocol_text
+from written_pages import write_or_check
 
 PAGE = Path(__file__).parents[1] / "docs" / "protocols.md"
 END = "<!-- end of benchmark -->"
@@ -80,20 +80,5 @@ def render(page: str) -> str:
     return marks.sub(lambda found: f"{found[1]}{block(found[2], BENCHMARKS[found[2]])}\n{found[3]}", page)
 
 
-def main() -> int:
-    """Write or check; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is not current")
-    check = parser.parse_args().check
-    written = PAGE.read_text("utf-8")
-    current = render(written)
-    if check:
-        if current != written:
-            print(f"{PAGE}: not current; run python tools/write_benchmarks.py", file=sys.stderr)
-        return int(current != written)
-    PAGE.write_text(current, "utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, render, __doc__))

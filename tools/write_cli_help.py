@@ -7,7 +7,6 @@ Run it after a flag or its description changed. Exit status 1 with --check: the 
 
 from __future__ import annotations
 
-import argparse
 import io
 import re
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from recallatk.cli import app
+from written_pages import write_or_check
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 WIDTH = 100
@@ -57,20 +57,5 @@ def without_help(page: str) -> str:
     return re.sub(rf"<!-- help: \S+ -->\n.*?{re.escape(END)}", "", page, flags=re.DOTALL)
 
 
-def main() -> int:
-    """Write or check; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is not current")
-    check = parser.parse_args().check
-    written = PAGE.read_text("utf-8")
-    current = render(written)
-    if check:
-        if current != written:
-            print(f"{PAGE}: the help is not current; run python tools/write_cli_help.py", file=sys.stderr)
-        return int(current != written)
-    PAGE.write_text(current, "utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, render, __doc__))

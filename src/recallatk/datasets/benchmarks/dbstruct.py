@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recallatk.datasets.benchmarks.files import Item
+from recallatk.datasets.benchmarks.matlab import read_matlab
 from recallatk.types import RecallatkError
 from recallatk.wording import counted
 
@@ -71,17 +72,7 @@ def read_dbstruct(path: Path) -> tuple[Side, Side]:
     Raises:
         RecallatkError: the file cannot be read, or is no such file.
     """
-    from scipy.io import loadmat  # slow to import
-    from scipy.io.matlab import MatReadError
-
-    try:
-        content = loadmat(path)
-    except OSError as error:
-        raise RecallatkError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except NotImplementedError as error:
-        raise RecallatkError(f"{path}: this is MATLAB 7.3, and the official file is older; take that one") from error
-    except (MatReadError, ValueError, TypeError, IndexError, KeyError, EOFError) as error:
-        raise RecallatkError(f"{path}: this is no MATLAB file ({error}); take the official file") from error
+    content = read_matlab(path)
     found = content.get("dbStruct")
     if not isinstance(found, np.ndarray) or found.dtype.names is None or found.size != 1:
         there = ", ".join(name for name in content if not name.startswith("__")) or "nothing"

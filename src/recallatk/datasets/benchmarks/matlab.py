@@ -13,13 +13,17 @@ from recallatk.types import RecallatkError
 HDF5 = b"\x89HDF"
 
 
-def read_variable(path: Path, variable: str) -> Any:
-    """A variable of a .mat file up to version 7, with dimensions of length 1 left out.
+def read_matlab(path: Path, **how: Any) -> dict[str, Any]:
+    """The variables of a .mat file up to version 7.
+
+    Args:
+        path: the file.
+        how: arguments of `scipy.io.loadmat`.
 
     Raises:
-        RecallatkError: the file cannot be read, is of version 7.3, or has no such variable.
+        RecallatkError: the file cannot be read, is of version 7.3, or is no whole .mat file.
     """
-    from scipy.io import loadmat
+    from scipy.io import loadmat  # slow to import
 
     newer = f"{path}: a .mat file of version 7.3 (HDF5); take the official file, or save it again in MATLAB with -v7"
     try:
@@ -30,11 +34,21 @@ def read_variable(path: Path, variable: str) -> Any:
     if start == HDF5:
         raise RecallatkError(newer)
     try:
-        content = loadmat(path, appendmat=False, squeeze_me=True, variable_names=[variable])
-    except NotImplementedError as error:
+        content: dict[str, Any] = loadmat(path, appendmat=False, **how)
+    except NotImplementedError as error:  # what scipy says of version 7.3 behind a header of its own
         raise RecallatkError(newer) from error
     except Exception as error:  # a file that is cut, or is none: whatever scipy trips over
-        raise RecallatkError(f"{path}: this is no whole .mat file; take the official file") from error
+        raise RecallatkError(f"{path}: this is no MATLAB file, or not a whole one; take the official file") from error
+    return content
+
+
+def read_variable(path: Path, variable: str) -> Any:
+    """A variable of a .mat file, with dimensions of length 1 left out.
+
+    Raises:
+        RecallatkError: as for `read_matlab`, or there is no such variable.
+    """
+    content = read_matlab(path, squeeze_me=True, variable_names=[variable])
     if variable not in content:
         raise RecallatkError(f"{path}: no variable {variable}; take the official file")
     return content[variable]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from recallatk.datasets.benchmarks.files import Item, find_root, image_set
+from recallatk.datasets.benchmarks.matlab import read_matlab
 from recallatk.datasets.benchmarks.pickles import read_plain_pickle
 from recallatk.datasets.walk import walk_images
 from recallatk.images import box_suffix, is_image_name
@@ -111,7 +112,7 @@ def read_truth(path: Path) -> Truth:
         RecallatkError: the file is none, or what it says does not hold together.
     """
     is_matlab = path.suffix == ".mat"
-    found = _read_matlab(path) if is_matlab else read_plain_pickle(path)
+    found = read_matlab(path, simplify_cells=True) if is_matlab else read_plain_pickle(path)
     absent = [key for key in ("imlist", "qimlist", "gnd") if not isinstance(found, Mapping) or key not in found]
     if absent:
         raise _wrong(path, f"there is no {' and no '.join(absent)} in it")
@@ -130,15 +131,6 @@ def read_truth(path: Path) -> Truth:
 
 def _wrong(path: Path, what: str) -> RecallatkError:
     return RecallatkError(f"{path}: {what}; take the official file of revisitop")
-
-
-def _read_matlab(path: Path) -> Any:
-    from scipy.io import loadmat  # slow to import
-
-    try:
-        return loadmat(path, simplify_cells=True)
-    except Exception as error:  # damaged bytes make it raise almost anything
-        raise _wrong(path, f"this is no MATLAB file that can be read ({error})") from error
 
 
 def _flat(values: Any) -> list[Any]:
