@@ -9,8 +9,6 @@ from recallatk.page.options import PageSource, Place
 from recallatk.page.pictures import Thumbnail, as_written, make_thumbnails, shrink
 from recallatk.types import Label, each_label
 
-NO_PICTURE = -1
-
 
 class Items:
     """Images by side and id, labels by name, pictures by the number of their item."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import io
 from collections.abc import Sequence
@@ -37,10 +36,6 @@ class Thumbnail:
     data: bytes = b""
     note: str = ""
     text: str | None = None
-
-    def as_uri(self) -> str:
-        """The picture inside the page."""
-        return "data:image/webp;base64," + base64.b64encode(self.data).decode("ascii")
 
 
 def as_written(text: str, content: str | None) -> Thumbnail:

@@ -24,7 +24,7 @@ from recallatk.datasets.benchmarks import (
     vpr,
     wildlife,
 )
-from recallatk.datasets.benchmarks.counting import check_counts, count_sides, deviations
+from recallatk.datasets.benchmarks.counting import check_counts
 from recallatk.datasets.benchmarks.description import Benchmark, Counts, Part, PublishedRow
 from recallatk.datasets.benchmarks.identify import identify, looks_like
 
@@ -35,8 +35,6 @@ __all__ = [
     "Part",
     "PublishedRow",
     "check_counts",
-    "count_sides",
-    "deviations",
     "identify",
     "looks_like",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from recallatk.datasets.benchmarks.description import Benchmark, Counts, Part
@@ -25,15 +26,19 @@ def count_sides(query: Rows, gallery: Rows | None) -> dict[str, int]:
     }
 
 
-def deviations(part: Part, query: Rows, gallery: Rows | None) -> list[str]:
-    """What differs from the official counts, a text each; empty for a copy that fits."""
+def deviations(part: Part, query: Rows, gallery: Rows | None) -> dict[str, int]:
+    """What is counted -> how much of it there is, where that is not the official count; empty for a copy that fits."""
     found = count_sides(query, gallery)
+    return {what: found[what] for what, official in part.counts.items() if found[what] != official}
+
+
+def in_words(part: Part, different: Mapping[str, int]) -> str:
+    """What `deviations` gives, as a text."""
     nouns = {**_NOUNS, "gallery": (f"gallery {part.gallery}", f"gallery {part.gallery}s")}
-    return [
-        f"{counted(found[what], *nouns[what])} where the official count is {official:,}"
-        for what, official in part.counts.items()
-        if found[what] != official
-    ]
+    return "; ".join(
+        f"{counted(count, *nouns[what])} where the official count is {part.counts[what]:,}"
+        for what, count in different.items()
+    )
 
 
 def check_counts(
@@ -58,10 +63,9 @@ def check_counts(
     different = deviations(part, query, gallery)
     if not different:
         return ()
-    found = count_sides(query, gallery)
-    wrong = [found[what] for what, official in part.counts.items() if found[what] != official]
-    known = [f"{count:,} is {part.other_counts[count]}" for count in dict.fromkeys(wrong) if count in part.other_counts]
-    what = f"{benchmark.title}, {name}: {'; '.join(different)}" + (f" ({'; '.join(known)})" if known else "")
+    counts_found = dict.fromkeys(different.values())
+    known = [f"{count:,} is {part.other_counts[count]}" for count in counts_found if count in part.other_counts]
+    what = f"{benchmark.title}, {name}: {in_words(part, different)}" + (f" ({'; '.join(known)})" if known else "")
     if counts == "any":
         return (f"{what}; published numbers are of other images",)
     raise RecallatkError(

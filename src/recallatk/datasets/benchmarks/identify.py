@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from recallatk.datasets.benchmarks.counting import deviations
+from recallatk.datasets.benchmarks.counting import deviations, in_words
 from recallatk.datasets.benchmarks.description import Benchmark
 from recallatk.datasets.benchmarks.files import is_there
 from recallatk.types import RecallatkError
@@ -67,7 +67,9 @@ def identify(data: Path, benchmarks: Mapping[str, Benchmark]) -> list[Identified
                 continue
             different = deviations(part, dataset.query, dataset.gallery)
             fits = f"every official count: {part.summary}" if part.counts else part.summary
-            found.append(Identified(name, part_name, "; ".join(different) or fits, bool(part.counts and not different)))
+            found.append(
+                Identified(name, part_name, in_words(part, different) or fits, bool(part.counts and not different))
+            )
     return found
 
 
