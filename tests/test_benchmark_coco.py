@@ -227,3 +227,18 @@ def test_a_damaged_list_is_named(listed: Path, change: str, into: str, said: str
     path.write_text(text.replace(change, into, 1), "utf-8")
     with pytest.raises(RecallatkError, match=said):
         load_dataset(listed, layout="coco", counts="any")
+
+
+def test_the_list_of_blip_is_the_same_and_says_that_its_order_makes_the_folds(karpathy: Path) -> None:
+    theirs = load_dataset(karpathy, layout="coco", counts="any")
+    (karpathy / "dataset_coco.json").unlink()
+    entries = [{"image": f"val2014/{file_name(n)}", "caption": captions(n)} for n in range(N)]
+    (karpathy / "coco_karpathy_test.json").write_text(json.dumps(entries), "utf-8")
+    ours = load_dataset(karpathy, layout="coco", counts="any")
+    assert (ours.query.elements, ours.query.ids, ours.query.labels) == (
+        theirs.query.elements, theirs.query.ids, theirs.query.labels
+    )  # fmt: skip
+    assert ours.query.labels is not None
+    assert ours.query.labels[0] == "391895"
+    folds = load_dataset(karpathy, layout="coco", part="1k", counts="any")
+    assert "the folds follow the order of coco_karpathy_test.json" in "".join(folds.warnings)

@@ -13,7 +13,7 @@ from PIL import Image
 from command_line import recallatk
 from lookalikes import write_lines
 from recallatk import EmbeddingSet, evaluate_embeddings, load_dataset
-from recallatk.types import ChoiceError, RecallatkError
+from recallatk.types import ChoiceError, ImageSet, RecallatkError
 
 ENCODER = ("--encoder", "two_towers:towers", "--no-cache")
 LIKE = ("--layout", "flickr30k", "--counts", "any")
@@ -306,7 +306,7 @@ def test_missing_pictures_and_lists(karpathy: Path) -> None:
     dataset = load_dataset(karpathy, layout="flickr30k", counts="any", on_error="skip")
     assert len(dataset.skipped) == 1
     (karpathy / "dataset_flickr30k.json").unlink()
-    with pytest.raises(RecallatkError, match=r"no dataset_flickr30k.json and no flickr30k_test_karpathy.txt in this"):
+    with pytest.raises(RecallatkError, match=r"none of dataset_flickr30k.json, flickr30k_test_k.* in this"):
         load_dataset(karpathy, layout="flickr30k", counts="any")
 
 
@@ -336,3 +336,63 @@ def test_recall_by_hand() -> None:
     assert evaluate_embeddings(texts, images)["recall@1"] == 0.5
     back = evaluate_embeddings(images, texts, metrics=["set_recall@1"])
     assert (back["recall@1"], back["set_recall@1"]) == (0.5, 0.25)
+
+
+def same_samples(one: ImageSet | None, other: ImageSet | None) -> bool:
+    assert one is not None
+    assert other is not None
+    return (one.elements, one.ids, one.labels) == (other.elements, other.ids, other.labels)
+
+
+def blip_list() -> list[dict[str, object]]:
+    return [{"image": f"flickr30k-images/{name}", "caption": captions} for name, captions in CAPTIONS.items()]
+
+
+def test_the_lists_of_blip_and_hugging_face_are_the_same(karpathy: Path) -> None:
+    theirs = load_dataset(karpathy, layout="flickr30k", counts="any")
+    (karpathy / "dataset_flickr30k.json").unlink()
+    blip = karpathy / "flickr30k_test.json"
+    blip.write_text(json.dumps(blip_list()), "utf-8")
+    ours = load_dataset(karpathy, layout="flickr30k", counts="any")
+    assert all(same_samples(*sides) for sides in ((ours.query, theirs.query), (ours.gallery, theirs.gallery)))
+    blip.unlink()
+    table = ["raw,sentids,split,filename,img_id"]
+    for number, (name, captions) in enumerate({"1000092795.jpg": ["Two young guys"], **CAPTIONS}.items()):
+        cell = json.dumps(captions).replace('"', '""')
+        table.append(f'"{cell}","[0, 1]",{"test" if number else "train"},{name},{number}')
+    write_lines(karpathy / "flickr_annotations_30k.csv", table)
+    ours = load_dataset(karpathy, layout="flickr30k", counts="any")
+    assert all(same_samples(*sides) for sides in ((ours.query, theirs.query), (ours.gallery, theirs.gallery)))
+    assert ours.notes == ("flickr_annotations_30k.csv: 1 image of other splits left aside (train 1)",)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "it is no list"),
+        (
+            '[{"image": "a.jpg", "caption": "one text"}]',
+            r"flickr30k_test.json: \[0\]: its `caption` is no list of texts",
+        ),
+        ('[{"caption": ["a"]}]', r"flickr30k_test.json: \[0\]: its `image` is None"),
+    ],
+)
+def test_a_list_that_is_something_else_is_named(karpathy: Path, content: str, message: str) -> None:
+    (karpathy / "dataset_flickr30k.json").unlink()
+    (karpathy / "flickr30k_test.json").write_text(content, "utf-8")
+    with pytest.raises(RecallatkError, match=message):
+        load_dataset(karpathy, layout="flickr30k", counts="any")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["raw,split", "[],test"], "no column filename"),
+        (["raw,split,filename", "no list,test,a.jpg"], "line 2: its `raw` is no JSON list"),
+    ],
+)
+def test_a_table_that_is_something_else_is_named(karpathy: Path, rows: list[str], message: str) -> None:
+    (karpathy / "dataset_flickr30k.json").unlink()
+    write_lines(karpathy / "flickr_annotations_30k.csv", rows)
+    with pytest.raises(RecallatkError, match=message):
+        load_dataset(karpathy, layout="flickr30k", counts="any")

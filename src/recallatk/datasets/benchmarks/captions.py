@@ -8,11 +8,12 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recallatk.datasets.benchmarks.files import Item, image_set, read_lines
+from recallatk.datasets.tables import read_table
 from recallatk.types import Dataset, ImageSet, OnError, RecallatkError, Skipped, View
 from recallatk.wording import and_more, counted
 
@@ -162,7 +163,7 @@ def _find_list(data: Path, names: Sequence[str]) -> Path:
             if (folder / name).is_file():
                 return folder / name
     raise RecallatkError(
-        f"{data}: no {' and no '.join(names)} in this folder or below; DATA is the folder that holds one of them and "
+        f"{data}: none of {', '.join(names)} in this folder or below; DATA is the folder that holds one of them and "
         "the pictures"
     )
 
@@ -193,8 +194,39 @@ def read_karpathy(path: Path, label: str) -> Listing:
     Raises:
         RecallatkError: it is damaged, or something else.
     """
+    return _test_images(path, _entries(path, "images"), label)
+
+
+def read_annotated_rows(path: Path) -> Listing:
+    """The test images of a table with the columns filename, split and raw, the last a JSON list of captions.
+
+    Raises:
+        RecallatkError: it is damaged, or something else.
+    """
+    table = read_table(path)
+    if lacking := [name for name in ("filename", "split", "raw") if name not in table.columns]:
+        raise RecallatkError(f"{path}: it has no column {lacking[0]}; take the official file")
+    rows = zip(*(table.columns[name] for name in ("filename", "split", "raw")), strict=True)
+    entries = (
+        (f"{path}: {place}", {"filename": name, "split": split, "sentences": _json_texts(raw, f"{path}: {place}")})
+        for place, (name, split, raw) in zip(table.places, rows, strict=True)
+    )
+    return _test_images(path, entries, "filename")
+
+
+def _json_texts(raw: str, where: str) -> list[dict[str, object]]:
+    try:
+        texts = json.loads(raw)
+    except (ValueError, RecursionError):
+        texts = None
+    if not isinstance(texts, list):
+        raise RecallatkError(f"{where}: its `raw` is no JSON list of captions; take the official file")
+    return [{"raw": text} for text in texts]
+
+
+def _test_images(path: Path, entries: Iterable[tuple[str, Mapping[str, Any]]], label: str) -> Listing:
     found, splits = [], Counter[str]()
-    for where, image in _entries(path, "images"):
+    for where, image in entries:
         split = _text(image, "split", where)
         splits[split] += 1
         if split != "test":
@@ -210,6 +242,25 @@ def read_karpathy(path: Path, label: str) -> Listing:
     others = ", ".join(f"{split} {count:,}" for split, count in sorted(splits.items()) if split != "test")
     note = (f"{path.name}: {counted(aside, 'image')} of other splits left aside ({others})",) if aside else ()
     return Listing(_each_once(path, found), note)
+
+
+def read_caption_lists(path: Path, label: Callable[[str], str]) -> Listing:
+    """A list of images as ALBEF, BLIP and LAVIS have it, each with `image` and a list `caption`.
+
+    Args:
+        path: the file.
+        label: a file's name, without its folder -> the image's id.
+
+    Raises:
+        RecallatkError: it is damaged, or something else.
+    """
+    found = []
+    for where, image in _entries(path, None):
+        name, captions = _text(image, "image", where), image.get("caption")
+        if not isinstance(captions, list) or not all(isinstance(caption, str) for caption in captions):
+            raise RecallatkError(f"{where}: its `caption` is no list of texts; take the official file")
+        found.append(Captioned(name, label(name.rpartition("/")[2]), tuple(captions)))
+    return Listing(_each_once(path, found))
 
 
 def read_coco_captions(path: Path) -> Listing:
@@ -254,19 +305,20 @@ def read_rows(path: Path) -> Listing:
     return Listing(tuple(Captioned(name, name, tuple(texts)) for name, texts in captions.items()), notes)
 
 
-def _entries(path: Path, field: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The entries of a list in a JSON file, each with its place."""
+def _entries(path: Path, field: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The entries of a list in a JSON file, or of the list that it is, each with its place."""
     try:
         content = json.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise RecallatkError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (ValueError, RecursionError) as error:
         raise RecallatkError(f"{path}: this is no JSON ({error}); take the official file") from error
-    entries = content.get(field) if isinstance(content, dict) else None
+    entries = content if field is None else content.get(field) if isinstance(content, dict) else None
     if not isinstance(entries, list):
-        raise RecallatkError(f"{path}: there is no list `{field}` in it; take the official file")
+        what = "it is no list" if field is None else f"there is no list `{field}` in it"
+        raise RecallatkError(f"{path}: {what}; take the official file")
     for number, entry in enumerate(entries):
-        where = f"{path}: {field}[{number}]"
+        where = f"{path}: {field or ''}[{number}]"
         if not isinstance(entry, dict):
             raise RecallatkError(f"{where}: this is no object; take the official file")
         yield where, entry

@@ -14,6 +14,7 @@ from recallatk.datasets.benchmarks.captions import (
     TEXT_TO_IMAGE,
     Reader,
     load_captions,
+    read_caption_lists,
     read_coco_captions,
     read_karpathy,
 )
@@ -21,10 +22,6 @@ from recallatk.datasets.benchmarks.description import Benchmark, Part, Published
 from recallatk.types import Dataset, OnError, View
 
 KARPATHY = "dataset_coco.json"
-READERS: Mapping[str, Reader] = {
-    KARPATHY: functools.partial(read_karpathy, label="cocoid"),
-    "coco_test_karpathy.json": read_coco_captions,
-}
 OPEN_CLIP = "open_clip, table of retrieval results"
 OTHER_COUNTS = {
     25_000: "five captions of each image, where a few images have more",
@@ -37,6 +34,23 @@ OF_FOLD: Mapping[str, View] = {
     f"1k-{direction}-{fold}": dataclasses.replace(view, fold=f"{fold}", mean_of=f"1k-{direction}")
     for direction, view in DIRECTIONS.items()
     for fold in range(1, FOLDS + 1)
+}
+
+
+def _coco_id(name: str) -> str:
+    """The id that COCO gave an image, from the name of its file.
+
+    >>> _coco_id("COCO_val2014_000000391895.jpg")
+    '391895'
+    """
+    number = Path(name).stem.rpartition("_")[2]
+    return str(int(number)) if number.isdecimal() else name
+
+
+READERS: Mapping[str, Reader] = {
+    KARPATHY: functools.partial(read_karpathy, label="cocoid"),
+    "coco_test_karpathy.json": read_coco_captions,
+    "coco_karpathy_test.json": functools.partial(read_caption_lists, label=_coco_id),
 }
 
 
@@ -70,6 +84,7 @@ BENCHMARK = Benchmark(
     files={
         KARPATHY: "Karpathy's list of images, splits and captions; its order makes the folds of 1K",
         "coco_test_karpathy.json": "in its place: images and annotations as COCO has them, by CLIP_benchmark",
+        "coco_karpathy_test.json": "in its place: a list of image and caption, as ALBEF, BLIP and LAVIS have it",
         "val2014/": "the pictures, in this folder or any other",
     },
     marks=(KARPATHY,),
@@ -149,5 +164,7 @@ BENCHMARK = Benchmark(
         "Recall as the share of the captions that were found (`set_recall@k`) is about 1/5 at best at k = 1; published "
         "numbers are hits: one caption is enough.",
         "The pictures are those of val2014; releases of 2017 have the same pictures under other names and splits.",
+        "ALBEF, BLIP and LAVIS lower the case of captions and take punctuation out before they encode them; here an "
+        "encoder is given them as the list has them, and cleans them itself.",
     ),
 )

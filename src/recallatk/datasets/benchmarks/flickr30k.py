@@ -12,6 +12,8 @@ from recallatk.datasets.benchmarks.captions import (
     TEXT_TO_IMAGE,
     Reader,
     load_captions,
+    read_annotated_rows,
+    read_caption_lists,
     read_karpathy,
     read_rows,
 )
@@ -21,6 +23,8 @@ from recallatk.types import Dataset, OnError
 READERS: Mapping[str, Reader] = {
     "dataset_flickr30k.json": functools.partial(read_karpathy, label="filename"),
     "flickr30k_test_karpathy.txt": read_rows,
+    "flickr30k_test.json": functools.partial(read_caption_lists, label=str),
+    "flickr_annotations_30k.csv": read_annotated_rows,
 }
 OPEN_CLIP = "open_clip, table of retrieval results"
 
@@ -37,6 +41,8 @@ BENCHMARK = Benchmark(
     files={
         "dataset_flickr30k.json": "Karpathy's list of images, splits and captions",
         "flickr30k_test_karpathy.txt": "in its place: a header, then file.jpg,caption, as CLIP_benchmark has it",
+        "flickr30k_test.json": "in its place: a list of image and caption, as ALBEF, BLIP and LAVIS have it",
+        "flickr_annotations_30k.csv": "in its place: a table with raw, split, filename, as on Hugging Face",
         "flickr30k-images/": "the pictures, in a folder of any name",
     },
     marks=("dataset_flickr30k.json",),
@@ -116,5 +122,7 @@ BENCHMARK = Benchmark(
         "In flickr30k_test_karpathy.txt captions hold commas; split at every comma they lose their ends. Where such a "
         "caption stands in the quotes of CSV, CLIP_benchmark leaves them in; here they are taken off, and a note says "
         "of how many.",
+        "ALBEF, BLIP and LAVIS lower the case of captions and take punctuation out before they encode them; here an "
+        "encoder is given them as the list has them, and cleans them itself.",
     ),
 )
