@@ -16,7 +16,6 @@ from lookalikes import write_lines, write_picture
 from recallatk import EmbeddingSet, Report, evaluate_embeddings
 from recallatk.cli import main
 from recallatk.datasets import BENCHMARKS, LAYOUTS, load_dataset
-from recallatk.datasets.benchmarks.utm import to_utm
 from recallatk.types import Dataset, RecallatkError
 
 EAST, NORTH = 551_100.0, 4_190_200.0
@@ -375,13 +374,14 @@ def test_msls_missing(tmp_path: Path) -> None:
 
 
 TOKYO = (35.6586, 139.7454)
+TOKYO_IN_METRES = (386437.6028, 3946808.1552)  # in zone 54, by pyproj
 
 
 @pytest.fixture
 def tokyo(tmp_path: Path) -> Path:
     """One query with two views of a panorama and one of another near it, and one query far away."""
     root = tmp_path / "tokyo247"
-    east, north = to_utm(*TOKYO, 54)
+    east, north = TOKYO_IN_METRES
     gallery = {
         "03814/381488/aaaaaaaaaaaaaaaaaaaaaa_012_0.jpg": (east + 400, north),
         "03814/381488/aaaaaaaaaaaaaaaaaaaaaa_012_30.jpg": (east + 400, north),
@@ -425,14 +425,8 @@ def test_tokyo_without_tables_or_with_wrong_ones(tokyo: Path) -> None:
     (tokyo / "247query_subset_v2" / "00002.csv").unlink()
     dataset = load_dataset(tokyo, layout="tokyo247", counts="any")
     assert dataset.query.positions is not None
-    assert dataset.query.positions[0].tolist() == list(to_utm(*TOKYO, 54))
+    assert dataset.query.positions[0].tolist() == pytest.approx(TOKYO_IN_METRES, abs=2e-4)
     assert "those of tokyo247.mat" in dataset.notes[0]
-
-
-def test_degrees_to_metres() -> None:
-    """Values of the package `utm` 0.8.1, which is good to a tenth of a millimetre."""
-    assert to_utm(35.6586, 139.7454, 54) == pytest.approx((386437.60278, 3946808.15522), abs=2e-4)
-    assert to_utm(-33.9, 151.2, 56) == pytest.approx((333568.94101, 6247473.33682), abs=2e-4)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 from recallatk.datasets.benchmarks.dbstruct import Side, find_dbstruct, folder_of, read_dbstruct
 from recallatk.datasets.benchmarks.description import Benchmark, Part, PublishedRow
 from recallatk.datasets.benchmarks.files import Item, image_set, read_lines
-from recallatk.datasets.benchmarks.utm import to_utm
 from recallatk.datasets.tables import as_number
 from recallatk.datasets.walk import walk_images
 from recallatk.types import Dataset, OnError, RecallatkError
@@ -85,7 +84,10 @@ def _read_place(path: Path) -> tuple[float, float]:
         raise RecallatkError(
             f"{where}: latitude {latitude:g} and longitude {longitude:g} are not in Tokyo; take the official file"
         )
-    return to_utm(latitude, longitude, ZONE)
+    import utm
+
+    easting, northing, *_ = utm.from_latlon(latitude, longitude, force_zone_number=ZONE)
+    return float(easting), float(northing)
 
 
 BENCHMARK = Benchmark(
