@@ -62,7 +62,7 @@ def compare_page(
             }
             for system in comparison.systems
         ],
-        "counts": f"{counted(len(comparison.ids), 'query', 'queries')} compared; values of both on the same queries",
+        "counts": f"{counted(len(comparison.ids), 'query', 'queries')} compared; all values are of the same queries",
         "tests": [_test_words(comparison, contrast) for contrast in comparison.contrasts],
         "notes": [*comparison.differences, *comparison.dropped.lines(), *comparison.notes],
         "plots": [
