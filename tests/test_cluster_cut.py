@@ -1,0 +1,64 @@
+"""How a ranking is cut for a cluster, without one: any cut and any order of tasks give the counts of one machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grid_worlds import WORLDS, assert_same, columns_of
+from other_engine import MB, AnyOrder
+from recallatk.cluster import RankingPlan, rank, rank_blocks_of_scores
+from recallatk.ranking import rank as rank_here
+from recallatk.ranking import rank_scores, stream_grid
+from recallatk.relevance import build_relevance
+from recallatk.types import EmbeddingSet, EvalProtocol
+
+
+def sample(rng, maker, n, *, labels=7, d=5, name="row"):
+    return EmbeddingSet(
+        WORLDS[maker](rng, n, d),
+        [f"label {i}" for i in rng.integers(0, labels, n)],
+        ids=[f"{name} {i}" for i in range(n)],
+        groups={"camera": [f"camera {i}" for i in rng.integers(0, 3, n)]},
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    maker=st.sampled_from(sorted(WORLDS)),
+    similarity=st.sampled_from(["cosine", "dot", "euclidean"]),
+    depth=st.sampled_from(["first", "all"]),
+    alone=st.booleans(),
+    limited=st.booleans(),
+)
+def test_any_cut_in_any_order(seed, maker, similarity, depth, alone, limited):
+    rng = np.random.default_rng(seed)
+    query = sample(rng, maker, int(rng.integers(1, 40)), name="query")
+    gallery = None if alone else sample(rng, maker, int(rng.integers(1, 60)))
+    protocol = EvalProtocol(ignore_same="camera+label", similarity=similarity)
+    relevance = build_relevance(query, gallery, protocol)
+    sets = [query.embeddings] if gallery is None else [query.embeddings, gallery.embeddings]
+    grids = stream_grid(*sets, similarity=similarity)
+    limit = rng.integers(1, 20, len(query)) if limited and depth == "all" else None
+    expected = columns_of(rank_here(grids[0], grids[-1], relevance, depth=depth, limit=limit, backend="reference"))
+    block, shard = (int(rng.integers(-(-n // 4), n + 1)) for n in (len(query), relevance.n_gallery))
+    plan = RankingPlan(shard if alone else block, shard, 500 * MB, 0)
+    engine = AnyOrder(rng)
+    found = columns_of(
+        rank(grids[0], grids[-1], relevance, engine=engine, depth=depth, limit=limit, plan=plan, backend="numpy")
+    )
+    assert_same(found, expected, f"{maker}, blocks of {plan.block}, shards of {plan.shard}")
+
+
+@pytest.mark.parametrize("depth", ["first", "all"])
+def test_scores_of_somebody_else(depth):
+    rng = np.random.default_rng(5)
+    query, gallery = sample(rng, "duplicates", 30, name="query"), sample(rng, "duplicates", 50)
+    relevance = build_relevance(query, gallery, EvalProtocol())
+    scores = np.round(rng.normal(size=(30, 50)), 1)
+    expected = columns_of(rank_scores(scores, relevance, depth=depth))
+    found = columns_of(rank_blocks_of_scores(scores, relevance, engine=AnyOrder(rng), depth=depth, queries=7))
+    assert_same(found, expected, "scores")
