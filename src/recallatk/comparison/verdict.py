@@ -139,11 +139,7 @@ def smallest_holm(comparison: Comparison, contrast: Contrast) -> float:
 
 def clusters_of(comparison: Comparison, contrast: Contrast, n: int) -> str:
     """So many clusters, by what they are."""
-    return counted(n, "query", "queries") if alone(comparison, contrast) else _counted(comparison, n)
-
-
-def _counted(comparison: Comparison, n: int) -> str:
-    return counted(n, *_noun(comparison))
+    return counted(n, *(("query", "queries") if alone(comparison, contrast) else _noun(comparison)))
 
 
 def alone(comparison: Comparison, contrast: Contrast) -> bool:
@@ -169,9 +165,9 @@ def _interval_in_full(comparison: Comparison, contrast: Contrast) -> str:
         alike = "every query has the same difference" if contrast.test.discordance else "no query has a difference"
         return f"none, as {alike}"
     method = {"cluster-t": "cluster-robust t", "cluster-bootstrap": "cluster bootstrap"}[interval.method]
-    over = (
-        f"over queries, as {interval.reason}" if interval.reason else f"over {_counted(comparison, interval.clusters)}"
-    )
+    over = f"over queries, as {interval.reason}"
+    if not interval.reason:
+        over = f"over {clusters_of(comparison, contrast, interval.clusters)}"
     ends = f"{signed(interval.low)} to {signed(interval.high)}"
     cut = " and ".join(f"{end:+}" for end in (-1, 1) if end in (interval.low, interval.high))
     return f"{ends} ({_share(comparison)}, {method} {over}{f', cut at {cut}' if interval.cut else ''})"
