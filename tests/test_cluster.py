@@ -26,8 +26,8 @@ pytestmark = pytest.mark.integration
 pytest.importorskip("ray", reason="make test-integrations installs it")
 
 from recallatk.cluster import Node, RankingPlan, joined, plan_ranking, rank, rank_blocks_of_scores  # noqa: E402
-from recallatk.cluster.ranking import _left  # noqa: E402
 from recallatk.cluster.sources import MappedFile  # noqa: E402
+from recallatk.cluster.tasks import left  # noqa: E402
 
 MB = 2**20
 
@@ -208,11 +208,12 @@ def test_no_worker_holds_more_than_it_may(engine, tmp_path):
     assert max(task.resident for task in engine.spent) <= memory
 
 
-def test_pages_of_the_object_store_are_not_of_a_workers_memory():
-    before = _left(2000 * MB, 8)
+def test_pages_of_the_object_store_are_given_back():
+    before = left(2000 * MB, 8)
     with mmap.mmap(-1, 300 * MB) as shared:
         shared.write(b"1" * (300 * MB))
-        assert _left(2000 * MB, 8) > before - 100 * MB
+        assert left(2000 * MB, 8) > before - 100 * MB
+        assert shared[:] == b"1" * (300 * MB)
 
 
 def test_ctrl_c_waits_until_ray_has_begun(monkeypatch):

@@ -115,7 +115,7 @@ def rank_all(
 
 def count_against_levels(
     query: LoadedGrid,
-    gallery: LoadedGrid,
+    gallery: Grid,
     relevance: Relevance,
     levels: LevelSet,
     make_add_tile: MakeAddTile,
@@ -128,11 +128,11 @@ def count_against_levels(
 
     Args:
         query: the rows of the queries.
-        gallery: the rows of the part.
+        gallery: the rows of the part, of which those that are not in memory are made in parts.
         relevance: who is positive and who is ignored in the part.
         levels: the levels of these queries.
         make_add_tile: as for `rank_all`.
-        size: bounds the tiles of all threads together.
+        size: bounds the tiles of all threads together, and the gallery rows that are in memory.
         limit: as for `rank_all`; a level that this part alone shows to be beyond it has FAR ahead.
         threads: as for `rank_all`.
 
@@ -141,17 +141,20 @@ def count_against_levels(
     """
     from threadpoolctl import ThreadpoolController
 
-    own, other = Part.both(query, gallery)
-    error = float32_error(query.dim, own.longest, other.longest)
+    own = Part.of(query, slice(0, len(query)))
+    error = float32_error(query.dim, own.longest, longest_possible(query.dim))
     area = size.queries * size.gallery // threads
     height = max(1, min(size.queries, MOST_QUERIES, area))
     blocks = [
         QueryBlock.of(queries, relevance, None, gallery.near, error, limit, levels.part(queries))
         for queries in slices(len(query), height)
     ]
-    tasks = _tasks(blocks, slice(0, 0), slice(0, len(gallery)), max(1, min(WIDEST_TILE, area // height)))
+    width = max(1, min(WIDEST_TILE, area // height))
     with ThreadpoolController().limit(limits=1, user_api="blas"):
-        _share(tasks, own, other, error, _add_tile(make_add_tile, own, other), threads)
+        for others in slices(len(gallery), size.part):
+            other = own if gallery is query else Part.of(gallery, others)
+            tasks = _tasks(blocks, slice(others.start, others.start), others, width)
+            _share(tasks, own, other, error, _add_tile(make_add_tile, own, other), threads)
     columns = zip(*(block.totals() for block in blocks), strict=True)
     ahead, tied, above, below = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in columns)
     return ahead, tied, above, below

@@ -269,14 +269,14 @@ def count_all_in_shard(
 
     Args:
         query: the rows of the queries.
-        shard: the rows of a part of the gallery.
+        shard: the rows of a part of the gallery, of which those that are not in memory are made in parts.
         levels: `Positives.levels` of all shards together.
         limit: as for `recallatk.ranking.rank`.
         backend: as for `count_in_shard`.
         memory: as for `count_in_shard`.
         threads: as for `count_in_shard`.
     """
-    grid, size, relevance = shard.grid.load(), _size(query, memory), shard.relevance
+    grid, size, relevance = shard.grid, _size(query, memory), shard.relevance
     if grid.similarity == "euclidean":
         source = ExactProducts(query.rows.astype(np.float64), grid, size.gallery)
         judged = relevance.judge(slice(0, len(query)))
@@ -293,12 +293,15 @@ def count_all_in_shard(
 
 def merge_all_counts(parts: Sequence[AllCounts]) -> AllCounts:
     """The counts of several shards together; the order is free."""
-    ahead, tied, near_above, near_below, n_ignored = (
-        np.asarray(np.sum([getattr(part, column) for part in parts], axis=0, dtype=np.int64))
-        for column in ("ahead", "tied", "near_above", "near_below", "n_ignored")
-    )
-    ahead[np.logical_or.reduce([part.ahead >= FAR for part in parts])] = FAR  # several of them do not add up
-    return AllCounts(ahead, tied, near_above, near_below, n_ignored, sum(part.n_gallery for part in parts))
+    columns = ("ahead", "tied", "near_above", "near_below", "n_ignored")
+    total = {column: np.zeros(len(getattr(parts[0], column)), np.int64) for column in columns}
+    far = np.zeros(len(total["ahead"]), np.bool_)
+    for part in parts:  # one after the other, as all of them together may be large
+        for column in columns:
+            total[column] += getattr(part, column)
+        far |= total["ahead"] >= FAR
+        total["ahead"][far] = FAR  # several of them do not add up
+    return AllCounts(**total, n_gallery=sum(part.n_gallery for part in parts))
 
 
 def deep_ranking_of_shards(
