@@ -208,6 +208,25 @@ def test_no_worker_holds_more_than_it_may(engine, tmp_path):
     assert max(task.resident for task in engine.spent) <= memory
 
 
+@pytest.mark.parametrize("in_file", [True, False])
+def test_at_depth_all_workers_hold_and_send_little(in_file, engine, tmp_path):
+    rng = np.random.default_rng(14)
+    n, memory = 8_000, 330 * MB
+    one = EmbeddingSet(rng.normal(size=(n, 32)).astype(np.float32), [str(i) for i in rng.integers(0, 10, n)])
+    if in_file:
+        np.save(tmp_path / "rows.npy", one.embeddings)
+        one = dataclasses.replace(one, embeddings=np.load(tmp_path / "rows.npy", mmap_mode="r"))
+    relevance = build_relevance(one, None, EvalProtocol())
+    (grid,) = stream_grid(one.embeddings)
+    engine.finish()
+    engine.spent.clear()
+    found = columns_of(rank(grid, grid, relevance, engine=engine, depth="all", memory=memory))
+    assert_same(found, columns_of(rank_here(grid, grid, relevance, depth="all")), "all levels")
+    assert max(task.resident for task in engine.spent) <= memory
+    levels = (8 + 2 + 1 + 1) * len(found["similarity"])  # the similarity and three counts of each must come here
+    assert sum(task.moved for task in engine.spent) < 1.2 * levels
+
+
 def test_pages_of_the_object_store_are_given_back():
     before = left(2000 * MB, 8)
     with mmap.mmap(-1, 300 * MB) as shared:

@@ -256,6 +256,24 @@ def test_all_levels_in_shards_are_those_of_the_whole_gallery(maker, kind, simila
         assert_same(columns_of([found]), columns_of(expected), f"{maker}, {kind}, limit {limit is not None}")
 
 
+@pytest.mark.parametrize("backend", [name for name in HERE if name != "reference"])
+def test_levels_are_counted_in_a_shard_that_is_never_in_memory(backend, monkeypatch):
+    rng = np.random.default_rng(9)
+    query, gallery = sample(rng, WORLDS["duplicates"], 30), sample(rng, WORLDS["duplicates"], 300, name="other")
+    relevance = build_relevance(query, gallery, EvalProtocol())
+    own, whole = stream_grid(query.embeddings, gallery.embeddings)
+    own, shard = own.load(), Shard(whole, relevance, 0)
+    positives = positives_in_shard(own, shard)
+    asked = []
+    plain = StreamedRows.__getitem__
+    monkeypatch.setattr(StreamedRows, "__getitem__", lambda self, of: (asked.append(of), plain(self, of))[1])
+    memory = Block.least().bytes(whole.dim)
+    found = count_all_in_shard(own, shard, positives.levels, backend=backend, memory=memory)
+    assert max(of.stop - of.start for of in asked) == Block.least().part
+    expected = rank(own, whole, relevance, depth="all", backend="reference")
+    assert_same(columns_of([deep_ranking_of_shards(positives, found, unit=whole.unit)]), columns_of(expected), backend)
+
+
 @pytest.mark.parametrize("backend", HERE)
 @pytest.mark.parametrize("depth", ["first", "all"])
 @pytest.mark.parametrize(("queries", "n"), [(0, 5), (0, 0), (5, 0)])

@@ -64,7 +64,7 @@ class RankingPlan:
         shard: gallery rows in a shard; in a set that is ranked against itself, of both.
         memory: bytes that a worker may hold.
         tasks: of the second pass.
-        pairs: at depth "all", queries and positives of a block; a shard is then what a task goes through, however large.
+        pairs: at depth "all", queries and positives of a block. A shard is then all that a task goes through, in parts.
     """
 
     block: int

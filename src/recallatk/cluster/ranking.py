@@ -75,9 +75,7 @@ def rank(
         return
     threads = threads or 1
     if plan is None and depth == "all":
-        plan = plan_deep_ranking(
-            relevance.pairs, len(gallery), query.dim, engine.nodes, memory=memory, threads=threads
-        )
+        plan = plan_deep_ranking(relevance.pairs, len(gallery), query.dim, engine.nodes, memory=memory, threads=threads)
     plan = plan or plan_ranking(
         len(query), len(gallery), query.dim, engine.nodes, alone=query is gallery, memory=memory, threads=threads
     )
@@ -246,7 +244,9 @@ def _rank_self(work: _Work) -> Iterator[Ranking]:
                 counts[i].add(work.run(tasks.count_alone, own, part, bests[i], *work.choices))
                 continue
             both = work.relevance.part(queries, rows), work.relevance.part(rows, queries)
-            here, there = work.run(tasks.count_each_other, own, other, both, bests[i], bests[j], *work.choices, returns=2)
+            here, there = work.run(
+                tasks.count_each_other, own, other, both, bests[i], bests[j], *work.choices, returns=2
+            )
             counts[i].add(here)
             counts[j].add(there)
         counts[i].root()  # nothing more comes for these queries

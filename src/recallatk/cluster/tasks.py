@@ -7,12 +7,12 @@ they need (`compact`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from recallatk.cluster.sources import MappedFile, Scale
+from recallatk.cluster.sources import Array, MappedFile, Scale
 from recallatk.memory import release_shared_pages, working_memory
 from recallatk.ranking import Block, Depth, Ranking, rank, rank_scores
 from recallatk.ranking.counting import LevelSet
@@ -35,7 +35,7 @@ from recallatk.ranking.shards import (
 )
 from recallatk.relevance import Relevance
 
-Found = TypeVar("Found")
+Found = TypeVar("Found", Positives, LevelSet, AllCounts, Ranking)
 
 
 def best(own: Any, where: Any, part: Relevance, first: int, scale: Scale, memory: int) -> BestPositives:
@@ -149,7 +149,7 @@ def left(memory: int, dim: int) -> int:
 
 def compact(found: Found) -> Found:
     """The same with every whole number in as few bytes as the largest of its column needs."""
-    return _each(found, lambda values: values.astype(_smallest(values), copy=False) if values.dtype.kind == "i" else values)
+    return _each(found, lambda values: values.astype(_smallest(values) if values.dtype.kind == "i" else values.dtype))
 
 
 def wide(found: Found) -> Found:
@@ -157,9 +157,9 @@ def wide(found: Found) -> Found:
     return _each(found, lambda values: values.astype(np.int64 if values.dtype.kind == "i" else values.dtype))
 
 
-def _each(found: Any, change: Any) -> Any:
+def _each(found: Found, change: Callable[[Array], Array]) -> Found:
     columns = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
-    arrays = {name: change(value) for name, value in columns.items() if isinstance(value, np.ndarray)}
+    arrays: dict[str, Any] = {name: change(value) for name, value in columns.items() if isinstance(value, np.ndarray)}
     return dataclasses.replace(found, **arrays)
 
 
