@@ -98,7 +98,7 @@ def plan_ranking(
         parts = math.ceil((math.isqrt(8 * wanted + 1) - 1) / 2)  # so many parts have that many pairs
         shard = block = _rows(n_gallery, parts, most)
         parts = math.ceil(n_gallery / shard)
-        return RankingPlan(block, shard, memory, parts * (parts + 1) // 2)
+        return RankingPlan(block, shard, memory, parts * (parts + 1) // 2, most_pairs(memory, dim))
     block = _rows(n_queries, 1, most)
     blocks = math.ceil(n_queries / block)
     shard = _rows(n_gallery, math.ceil(wanted / blocks), most)

@@ -73,19 +73,19 @@ def rank(
         raise ChoiceError("--backend torch: no node of the cluster has a GPU; choose auto, native or numpy")
     if not len(query) or not len(gallery):
         return
-    threads = threads or 1
-    if plan is None and depth == "all":
-        plan = plan_deep_ranking(relevance.pairs, len(gallery), query.dim, engine.nodes, memory=memory, threads=threads)
-    plan = plan or plan_ranking(
-        len(query), len(gallery), query.dim, engine.nodes, alone=query is gallery, memory=memory, threads=threads
-    )
+    threads, given = threads or 1, plan is not None
+    alone, size = query is gallery, (len(query), len(gallery), query.dim)
+    plan = plan or plan_ranking(*size, engine.nodes, alone=alone, memory=memory, threads=threads)
+    halved = alone and (depth == "first" or _levels_fit(relevance, plan))
+    if depth == "all" and not halved and not given:
+        plan = plan_deep_ranking(relevance.pairs, *size[1:], engine.nodes, memory=memory, threads=threads)
     # Merges are one task in seven; of the first pass nobody knows before.
     engine.total = len(engine.spent) + plan.tasks + plan.tasks // (FAN_IN - 1)
     work = _Work(engine, Scale.of(gallery), relevance, query, gallery, plan, backend, threads)
-    if depth == "all":
+    if halved:
+        yield from _rank_self(work, _ALL if depth == "all" else _FIRST, limit)
+    elif depth == "all":
         yield from _rank_all(work, limit)
-    elif query is gallery:
-        yield from _rank_self(work)
     else:
         yield from _rank_first(work)
     engine.finish()
@@ -232,26 +232,54 @@ def _rank_first(work: _Work) -> Iterator[Ranking]:
         yield _ranking(work, *one)
 
 
-def _rank_self(work: _Work) -> Iterator[Ranking]:
+@dataclasses.dataclass(frozen=True)
+class _Passes:
+    """The tasks of a set that is ranked against itself, and what merges their results."""
+
+    find: Any
+    merge_found: Any
+    count_alone: Any
+    count_each_other: Any
+    merge_counts: Any
+
+
+_FIRST = _Passes(tasks.best, merge_best_positives, tasks.count_alone, tasks.count_each_other, merge_counts)
+_ALL = _Passes(tasks.positives, tasks.together, tasks.count_all_alone, tasks.count_all_each_other, tasks.added)
+
+
+def _levels_fit(relevance: Relevance, plan: RankingPlan) -> bool:
+    """Whether a worker holds the levels of two parts of a set; otherwise moving them would cost more than it saves."""
+    pairs = np.add.reduceat(relevance.pairs + 1, np.arange(0, relevance.n_queries, plan.shard))
+    return bool(pairs.max() <= plan.pairs // 2)
+
+
+def _rank_self(work: _Work, passes: _Passes, limit: Counts | None) -> Iterator[Ranking]:
     """A set ranked against itself: each pair of its parts once, for both."""
     parts = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
-    bests = [work.first_pass(tasks.best, merge_best_positives, where, rows, parts) for rows, where in parts]
-    counts = [Merge(work.engine, merge_counts) for _ in parts]
+    limits = [None if limit is None else limit[rows] for rows, _ in parts]
+    found = [work.first_pass(passes.find, passes.merge_found, where, rows, parts) for rows, where in parts]
+    known = found
+    if passes is _ALL:
+        known = [work.run(tasks.know, *one) for one in zip(found, limits, strict=True)]
+    counts = [Merge(work.engine, passes.merge_counts) for _ in parts]
     for i, (queries, own) in enumerate(parts):
         for j, (rows, other) in enumerate(parts[i:], start=i):
             if i == j:
                 part = work.relevance.part(queries, queries)
-                counts[i].add(work.run(tasks.count_alone, own, part, bests[i], *work.choices))
+                counts[i].add(work.run(passes.count_alone, own, part, known[i], *work.choices))
                 continue
             both = work.relevance.part(queries, rows), work.relevance.part(rows, queries)
-            here, there = work.run(
-                tasks.count_each_other, own, other, both, bests[i], bests[j], *work.choices, returns=2
-            )
+            two = known[i], known[j]
+            here, there = work.run(passes.count_each_other, own, other, both, *two, *work.choices, returns=2)
             counts[i].add(here)
             counts[j].add(there)
         counts[i].root()  # nothing more comes for these queries
-    for (queries, _), best, found in zip(parts, bests, counts, strict=True):
-        yield _ranking(work, queries, best, found.root())
+    for (queries, _), first, counted, within in zip(parts, found, counts, limits, strict=True):
+        if passes is _FIRST:
+            yield _ranking(work, queries, first, counted.root())
+        else:
+            ranking = work.run(tasks.deep_ranking, first, counted.root(), work.scale.unit, within)
+            yield from _rankings(work.engine, queries.start, ranking)
 
 
 def _rank_all(work: _Work, limit: Counts | None) -> Iterator[Ranking]:
@@ -268,11 +296,11 @@ def _rank_all(work: _Work, limit: Counts | None) -> Iterator[Ranking]:
             ranking = work.run(tasks.rank_deep, own, whole, part, within, *work.choices)
         else:
             found = work.first_pass(tasks.positives, tasks.together, own, queries, shards)
-            levels = work.run(tasks.levels, found)
+            known = work.run(tasks.know, found, within)
             counts = Merge(work.engine, tasks.added)
             for rows, where in shards:
                 part = work.relevance.part(queries, rows)
-                counts.add(work.run(tasks.count_all, own, where, part, levels, within, *work.choices))
+                counts.add(work.run(tasks.count_all, own, where, part, known, *work.choices))
             ranking = work.run(tasks.deep_ranking, found, counts.root(), work.scale.unit, within)
         waiting.append((queries.start, ranking))
         while len(waiting) > IN_FLIGHT * work.engine.cores:

@@ -17,7 +17,7 @@ from recallatk.memory import release_shared_pages, working_memory
 from recallatk.ranking import Block, Depth, Ranking, rank, rank_scores
 from recallatk.ranking.counting import LevelSet
 from recallatk.ranking.counts import Counts
-from recallatk.ranking.grid import LoadedGrid
+from recallatk.ranking.grid import Grid, LoadedGrid
 from recallatk.ranking.shards import (
     AllCounts,
     BestPositives,
@@ -25,6 +25,7 @@ from recallatk.ranking.shards import (
     Shard,
     ShardCounts,
     best_in_shard,
+    count_all_both,
     count_all_in_shard,
     count_both,
     count_in_shard,
@@ -88,23 +89,57 @@ def together(parts: Sequence[Positives]) -> Positives:
     return compact(merge_positives(parts))
 
 
-def levels(found: Positives) -> LevelSet:
-    """All that the second pass at depth "all" must know of the first one."""
-    return compact(dataclasses.replace(found.levels, gains=None, ideal_gains=None))
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """All that the second pass at depth "all" must know of a block of queries."""
+
+    levels: LevelSet
+    limit: Counts | None
+
+
+def know(found: Positives, limit: Counts | None) -> Known:
+    """What the first pass at depth "all" found out."""
+    return Known(compact(dataclasses.replace(found.levels, gains=None, ideal_gains=None)), limit)
 
 
 def count_all(
-    own: Any, where: Any, part: Relevance, known: LevelSet, limit: Counts | None,
-    scale: Scale, memory: int, backend: str, threads: int,
-) -> AllCounts:  # fmt: skip
+    own: Any, where: Any, part: Relevance, known: Known, scale: Scale, memory: int, backend: str, threads: int
+) -> AllCounts:
     """The second pass at depth "all", over as many rows as one likes: of these, some are in memory at a time."""
-    query, shard = scale.grid(own).load(), Shard(scale.grid(where), part, 0)
-    memory = left(memory, query.dim)
+    query = scale.grid(own).load()
+    return _count_all(query, scale.grid(where), part, known, memory, backend, threads)
+
+
+def count_all_alone(
+    own: Any, part: Relevance, known: Known, scale: Scale, memory: int, backend: str, threads: int
+) -> AllCounts:
+    """The second pass at depth "all" of a part of a set against itself."""
+    grid = scale.grid(own).load()
+    return _count_all(grid, grid, part, known, memory, backend, threads)
+
+
+def _count_all(
+    query: LoadedGrid, grid: Grid, part: Relevance, known: Known, memory: int, backend: str, threads: int
+) -> AllCounts:
+    shard, levels, memory = Shard(grid, part, 0), wide(known.levels), left(memory, query.dim)
     with _blas(threads):
         found = count_all_in_shard(
-            query, shard, wide(known), limit=limit, backend=backend, memory=memory, threads=threads
+            query, shard, levels, limit=known.limit, backend=backend, memory=memory, threads=threads
         )
     return compact(found)
+
+
+def count_all_each_other(
+    own: Any, where: Any, parts: tuple[Relevance, Relevance], one: Known, other: Known,
+    scale: Scale, memory: int, backend: str, threads: int,
+) -> tuple[AllCounts, AllCounts]:  # fmt: skip
+    """The second pass at depth "all" of two parts of a set against each other."""
+    sides = scale.grid(own).load(), scale.grid(where).load()
+    levels, limits = (wide(one.levels), wide(other.levels)), (one.limit, other.limit)
+    memory = left(memory, sides[0].dim)
+    with _blas(threads):
+        here, there = count_all_both(sides, parts, levels, limits, backend=backend, memory=memory, threads=threads)
+    return compact(here), compact(there)
 
 
 def added(parts: Sequence[AllCounts]) -> AllCounts:
