@@ -14,19 +14,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from recallatk.cluster import estimate_ranking, joined, plan_ranking, rank
 from recallatk.cores import usable_cores
+from recallatk.ranking import Ranking, stream_grid
 from recallatk.ranking import rank as rank_here
-from recallatk.ranking import stream_grid
 from recallatk.relevance import build_relevance
 from recallatk.types import EmbeddingSet, EvalProtocol
 
 STORE = 400 * 2**20
 MEMORY = 10**9
+
+LEVEL = 8 + 2 + 1 + 1
+"""Bytes of a level that must come here: its similarity and three counts, of a gallery of less than 2**15."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Took:
         resident: the most that a worker held, in megabytes.
         moved: megabytes of arrays that tasks were given and gave, what is shared once for each node.
         tasks: how many there were.
+        levels: how many were counted against.
     """
 
     wall: float
@@ -50,6 +55,7 @@ class Took:
     resident: float = 0.0
     moved: float = 0.0
     tasks: int = 0
+    levels: int = 0
 
 
 def make_files(folder: Path, sizes: dict[str, int], d: int) -> None:
@@ -67,25 +73,29 @@ def make_files(folder: Path, sizes: dict[str, int], d: int) -> None:
         made.flush()
 
 
-def load(folder: Path, name: str, n: int) -> EmbeddingSet:
-    """The first rows of a file."""
+def load(folder: Path, name: str, n: int, few: int | None) -> EmbeddingSet:
+    """The first rows of a file, with their own labels or with so many."""
     labels = np.load(folder / f"{name}.labels.npy")[:n]
+    labels = labels if few is None else labels % few
     whole = np.load(folder / f"{name}.npy", mmap_mode="r")
     rows = np.memmap(folder / f"{name}.npy", np.float32, "r", whole.offset, (n, whole.shape[1]))
     return EmbeddingSet(rows, labels, ids=[f"{name} {row}" for row in range(n)])
 
 
-def run(folder: Path, queries: int | None, n: int, address: str | None) -> Took:
-    """Rank, in this process with one thread or on the cluster at an address; a set against itself without queries."""
-    gallery = load(folder, "gallery", n)
-    query = None if queries is None else load(folder, "query", queries)
+def run(folder: Path, queries: int | None, n: int, address: str | None, few: int | None = None) -> Took:
+    """Rank, in this process with one thread or on the cluster at an address; a set against itself without queries.
+
+    With few labels at depth "all".
+    """
+    gallery, depth = load(folder, "gallery", n, few), "first" if few is None else "all"
+    query = None if queries is None else load(folder, "query", queries, few)
     relevance = build_relevance(query or gallery, None if query is None else gallery, EvalProtocol())
     sets = [gallery.embeddings] if query is None else [query.embeddings, gallery.embeddings]
     grids = stream_grid(*sets)
     if address is None:
         wall, busy = time.perf_counter(), time.process_time()
-        blocks = rank_here(grids[0], grids[-1], relevance, threads=1, memory=MEMORY)
-        ahead = sum(int(block.negatives_ahead.sum()) for block in blocks)
+        blocks = rank_here(grids[0], grids[-1], relevance, depth=depth, threads=1, memory=MEMORY)
+        ahead, levels = counted(blocks)
         return Took(time.perf_counter() - wall, time.process_time() - busy, ahead)
     with joined(address) as engine:
         warm = [engine.run(np.zeros, 1) for _ in range(8 * engine.cores)]
@@ -94,8 +104,8 @@ def run(folder: Path, queries: int | None, n: int, address: str | None) -> Took:
         engine.spent.clear()
         engine.shared = 0
         wall, busy = time.perf_counter(), time.process_time()
-        blocks = rank(grids[0], grids[-1], relevance, engine=engine, memory=MEMORY)
-        ahead = sum(int(block.negatives_ahead.sum()) for block in blocks)
+        blocks = rank(grids[0], grids[-1], relevance, engine=engine, depth=depth, memory=MEMORY)
+        ahead, levels = counted(blocks)
         wall, here = time.perf_counter() - wall, time.process_time() - busy
         spent = engine.spent
         return Took(
@@ -106,7 +116,16 @@ def run(folder: Path, queries: int | None, n: int, address: str | None) -> Took:
             max(task.resident for task in spent) / 1e6,
             (sum(task.moved for task in spent) + engine.shared * (len(engine.nodes) - 1)) / 1e6,
             len(spent),
+            levels,
         )
+
+
+def counted(blocks: Iterable[Ranking]) -> tuple[int, int]:
+    """All negatives ahead, and all levels; nothing of a block is kept."""
+    ahead = levels = 0
+    for block in blocks:
+        ahead, levels = ahead + int(block.negatives_ahead.sum()), levels + len(block.similarity)
+    return ahead, levels
 
 
 def in_a_process(folder: Path, *arguments: object) -> Took:
@@ -118,7 +137,7 @@ def in_a_process(folder: Path, *arguments: object) -> Took:
     return Took(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def on_nodes(folder: Path, nodes: int, queries: int | None, n: int) -> Took:
+def on_nodes(folder: Path, nodes: int, queries: int | None, n: int, few: int | None = None) -> Took:
     """The same on so many nodes of one core, and one without any where the work is given out."""
     from ray.cluster_utils import Cluster
 
@@ -127,7 +146,7 @@ def on_nodes(folder: Path, nodes: int, queries: int | None, n: int) -> Took:
     try:
         for _ in range(nodes):
             cluster.add_node(num_cpus=1, object_store_memory=STORE)
-        return in_a_process(folder, queries, n, cluster.address)
+        return in_a_process(folder, queries, n, cluster.address, few)
     finally:
         cluster.shutdown()
 
@@ -152,8 +171,8 @@ def main() -> None:
     parser.add_argument("--run", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.run:
-        folder, queries, n, address = json.loads(chosen.run)
-        print(json.dumps(dataclasses.asdict(run(Path(folder), queries, n, address))))
+        folder, *what = json.loads(chosen.run)
+        print(json.dumps(dataclasses.asdict(run(Path(folder), *what))))
         return
     n, d = chosen.rows, chosen.dim
     print(f"{usable_cores()} cores here, shared with whatever else runs; load {os.getloadavg()[0]:.1f}\n")
@@ -174,6 +193,17 @@ def main() -> None:
             ratio = f"processor {there.processor / alone.processor - 1:+.1%}, wall {there.wall / alone.wall - 1:+.1%}"
             line(f"{what}: a cluster of one core", *shown(there), ratio)
             report_bytes(there, queries, n, d)
+        deep = n // 5
+        print(f'\nDepth "all": {deep:,} of ten labels against themselves x {d}\n')
+        line(*header, "against one process")
+        line(*["---"] * 7)
+        alone, there = in_a_process(folder, None, deep, None, 10), on_nodes(folder, 1, None, deep, 10)
+        assert alone.ahead == there.ahead, "the counts differ"
+        line("one process", *shown(alone), "")
+        line("a cluster of one core", *shown(there), f"processor {there.processor / alone.processor - 1:+.1%}")
+        least = there.levels * LEVEL / 1e6
+        ratio = f"{there.moved / least:.2f} times that"
+        line(f"bytes: {there.moved:,.0f} MB moved", f"least {least:,.0f} MB", ratio, *[""] * 4)
         small = n // 2
         print(f"\nStrong scaling: {small:,} x {small:,} x {d}\n")
         line(*header, "speed-up", "efficiency by processor time")

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.integration
 pytest.importorskip("ray", reason="make test-integrations installs it")
 
 from recallatk.cluster import Node, RankingPlan, joined, plan_ranking, rank, rank_blocks_of_scores  # noqa: E402
-from recallatk.cluster.ranking import _left  # noqa: E402
 from recallatk.cluster.sources import MappedFile  # noqa: E402
+from recallatk.cluster.tasks import left  # noqa: E402
 
 MB = 2**20
 
@@ -208,11 +208,31 @@ def test_no_worker_holds_more_than_it_may(engine, tmp_path):
     assert max(task.resident for task in engine.spent) <= memory
 
 
-def test_pages_of_the_object_store_are_not_of_a_workers_memory():
-    before = _left(2000 * MB, 8)
+@pytest.mark.parametrize("in_file", [True, False])
+def test_at_depth_all_workers_hold_and_send_little(in_file, engine, tmp_path):
+    rng = np.random.default_rng(14)
+    n, memory = 8_000, 330 * MB
+    one = EmbeddingSet(rng.normal(size=(n, 32)).astype(np.float32), [str(i) for i in rng.integers(0, 10, n)])
+    if in_file:
+        np.save(tmp_path / "rows.npy", one.embeddings)
+        one = dataclasses.replace(one, embeddings=np.load(tmp_path / "rows.npy", mmap_mode="r"))
+    relevance = build_relevance(one, None, EvalProtocol())
+    (grid,) = stream_grid(one.embeddings)
+    engine.finish()
+    engine.spent.clear()
+    found = columns_of(rank(grid, grid, relevance, engine=engine, depth="all", memory=memory))
+    assert_same(found, columns_of(rank_here(grid, grid, relevance, depth="all")), "all levels")
+    assert max(task.resident for task in engine.spent) <= memory
+    levels = (8 + 2 + 1 + 1) * len(found["similarity"])  # the similarity and three counts of each must come here
+    assert sum(task.moved for task in engine.spent) < 1.2 * levels
+
+
+def test_pages_of_the_object_store_are_given_back():
+    before = left(2000 * MB, 8)
     with mmap.mmap(-1, 300 * MB) as shared:
         shared.write(b"1" * (300 * MB))
-        assert _left(2000 * MB, 8) > before - 100 * MB
+        assert left(2000 * MB, 8) > before - 100 * MB
+        assert shared[:] == b"1" * (300 * MB)
 
 
 def test_ctrl_c_waits_until_ray_has_begun(monkeypatch):

@@ -17,6 +17,7 @@ from recallatk.ranking.native import why_not
 from recallatk.ranking.shards import (
     Shard,
     best_in_shard,
+    count_all_both,
     count_all_in_shard,
     count_both,
     count_in_shard,
@@ -254,6 +255,63 @@ def test_all_levels_in_shards_are_those_of_the_whole_gallery(maker, kind, simila
         found = deep_ranking_of_shards(positives, merged, unit=whole.unit, limit=limit)
         expected = rank(own, whole, relevance, depth="all", backend="reference", limit=limit)
         assert_same(columns_of([found]), columns_of(expected), f"{maker}, {kind}, limit {limit is not None}")
+
+
+@pytest.mark.parametrize("backend", [name for name in HERE if name != "reference"])
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+@pytest.mark.parametrize("maker", ["clusters", "duplicates", "one point"])
+def test_all_levels_of_parts_of_a_set_are_counted_for_both_at_once(maker, similarity, backend):
+    rng = np.random.default_rng(10)
+    protocol = EvalProtocol(ignore_same="camera", similarity=similarity)
+    one = sample(rng, WORLDS[maker], 90, n_labels=9)
+    relevance = build_relevance(one, None, protocol)
+    (grid,) = to_grid(one.embeddings, similarity=similarity)
+    rows = cut(90, [0, 31, 40])
+    for limit in (None, np.arange(90) % 11):
+        limits = [None if limit is None else limit[some] for some in rows]
+        found = []
+        for some in rows:
+            shards = [Shard(grid.part(other), relevance.part(some, other), other.start) for other in rows]
+            found.append(merge_positives([positives_in_shard(grid.part(some), shard) for shard in shards]))
+        counts = [[] for _ in rows]
+        for i, j in itertools.combinations_with_replacement(range(len(rows)), 2):
+            sides = grid.part(rows[i]), grid.part(rows[j])
+            both = relevance.part(rows[i], rows[j]), relevance.part(rows[j], rows[i])
+            how = {"backend": backend, "memory": 10**6, "threads": 2}
+            if i == j:
+                shard = Shard(sides[0], both[0], 0)
+                counts[i].append(count_all_in_shard(sides[0], shard, found[i].levels, limit=limits[i], **how))
+                continue
+            levels = found[i].levels, found[j].levels
+            here, there = count_all_both(sides, both, levels, (limits[i], limits[j]), **how)
+            counts[i].append(here)
+            counts[j].append(there)
+        blocks = [
+            dataclasses.replace(
+                deep_ranking_of_shards(own, merge_all_counts(parts), unit=grid.unit, limit=within), queries=some
+            )
+            for some, own, parts, within in zip(rows, found, counts, limits, strict=True)
+        ]
+        expected = rank(grid, grid, relevance, depth="all", backend="reference", limit=limit)
+        assert_same(columns_of(blocks), columns_of(expected), f"{maker}, limit {limit is not None}")
+
+
+@pytest.mark.parametrize("backend", [name for name in HERE if name != "reference"])
+def test_levels_are_counted_in_a_shard_that_is_never_in_memory(backend, monkeypatch):
+    rng = np.random.default_rng(9)
+    query, gallery = sample(rng, WORLDS["duplicates"], 30), sample(rng, WORLDS["duplicates"], 300, name="other")
+    relevance = build_relevance(query, gallery, EvalProtocol())
+    own, whole = stream_grid(query.embeddings, gallery.embeddings)
+    own, shard = own.load(), Shard(whole, relevance, 0)
+    positives = positives_in_shard(own, shard)
+    asked = []
+    plain = StreamedRows.__getitem__
+    monkeypatch.setattr(StreamedRows, "__getitem__", lambda self, of: (asked.append(of), plain(self, of))[1])
+    memory = Block.least().bytes(whole.dim)
+    found = count_all_in_shard(own, shard, positives.levels, backend=backend, memory=memory)
+    assert max(of.stop - of.start for of in asked) == Block.least().part
+    expected = rank(own, whole, relevance, depth="all", backend="reference")
+    assert_same(columns_of([deep_ranking_of_shards(positives, found, unit=whole.unit)]), columns_of(expected), backend)
 
 
 @pytest.mark.parametrize("backend", HERE)

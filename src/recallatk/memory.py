@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import mmap
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ from recallatk.types import RecallatkError
 FRACTION_OF_FREE = 4
 UNKNOWN = 2**30
 LEAST = 2**25
+
+_IN_MEMORY = re.compile(r"/dev/(shm/|zero )")
 
 
 def default_memory() -> int:
@@ -31,14 +36,23 @@ def resident_memory() -> int:
     return int(statm.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def shared_memory() -> int:
-    """What of `resident_memory` it shares with other processes without a file: an object store; 0 if not known."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("RssShmem:"):
-                return int(line.split()[1]) * 1024
-    return 0
+def release_shared_pages() -> None:
+    """Give back what the process has read of memory that it shares with others, such as an object store.
+
+    It stays where it is, and is read again when it is needed. Until then such memory counts as the process' own, in
+    each process that has read it. Linux only; elsewhere nothing happens.
+    """
+    maps = Path("/proc/self/maps")
+    if not maps.exists() or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for line in maps.read_text(encoding="utf-8", errors="replace").splitlines():
+        span, kind, *_, path = [*line.split(maxsplit=5), ""][:6]
+        # A private mapping would lose what was written to it, and that of a device is not memory.
+        if kind.endswith("s") and path.startswith("/") and (not path.startswith("/dev/") or _IN_MEMORY.match(path)):
+            start, stop = (int(end, 16) for end in span.split("-"))
+            advise(start, stop - start, mmap.MADV_DONTNEED)
 
 
 def working_memory(limit: int | None, least: int) -> tuple[int, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from recallatk.memory import megabytes
+from recallatk.memory import megabytes, release_shared_pages
 from recallatk.types import RecallatkError
 
 Ref: TypeAlias = Any
@@ -41,6 +41,19 @@ class Node:
     cores: int
     gpus: int
     memory: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Later:
+    """A shared value that a task fetches when it asks for it, and gives back again; not all of it before it begins."""
+
+    ref: Ref
+
+    def open(self) -> Any:
+        """The value."""
+        import ray
+
+        return ray.get(self.ref)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,8 +262,10 @@ def _merge(function: Callable[[Sequence[Any]], Any], *parts: Any) -> Any:
 
 
 def _measured(function: Callable[..., Any], returns: int, *arguments: Any) -> tuple[Any, ...]:
+    release_shared_pages()  # what the last task read and gave
     start, busy = time.perf_counter(), time.process_time()
     result = function(*arguments)
+    release_shared_pages()
     kilobyte = 1 if sys.platform == "darwin" else 1024
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilobyte
     own = [argument for argument in arguments if not hasattr(argument, "nbytes")]

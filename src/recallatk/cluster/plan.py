@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from recallatk.cluster.engine import IN_FLIGHT, Node, able_nodes
 from recallatk.memory import megabytes
 from recallatk.ranking import Block
+from recallatk.ranking.blocks import query_blocks
+from recallatk.ranking.counts import Counts
 from recallatk.types import RecallatkError
 from recallatk.wording import counted
 
@@ -62,12 +64,14 @@ class RankingPlan:
         shard: gallery rows in a shard; in a set that is ranked against itself, of both.
         memory: bytes that a worker may hold.
         tasks: of the second pass.
+        pairs: at depth "all", queries and positives of a block. A shard is then all that a task goes through, in parts.
     """
 
     block: int
     shard: int
     memory: int
     tasks: int
+    pairs: int = Block().pairs // 2
 
 
 def plan_ranking(
@@ -86,19 +90,65 @@ def plan_ranking(
         RecallatkError: no node has the cores or the memory of one task, or a worker has too little memory.
     """
     memory = task_memory(nodes, memory, threads)
-    slots = sum(node.cores // threads for node in able_nodes(nodes, threads, memory=memory))
-    room = max(memory - PROCESS, Block.least().bytes(dim)) * ROOM
+    slots = _slots(nodes, memory, threads)
+    room = _room(memory, dim) * ROOM
     most = max(min(int(room // (2 * (BYTES_A_NUMBER * dim + 256))), MOST_ROWS), 1)
     wanted = IN_FLIGHT * slots
     if alone:
         parts = math.ceil((math.isqrt(8 * wanted + 1) - 1) / 2)  # so many parts have that many pairs
         shard = block = _rows(n_gallery, parts, most)
         parts = math.ceil(n_gallery / shard)
-        return RankingPlan(block, shard, memory, parts * (parts + 1) // 2)
+        return RankingPlan(block, shard, memory, parts * (parts + 1) // 2, most_pairs(memory, dim))
     block = _rows(n_queries, 1, most)
     blocks = math.ceil(n_queries / block)
     shard = _rows(n_gallery, math.ceil(wanted / blocks), most)
     return RankingPlan(block, shard, memory, blocks * math.ceil(n_gallery / shard))
+
+
+def plan_deep_ranking(
+    pairs: Counts,
+    n_gallery: int,
+    dim: int,
+    nodes: Sequence[Node],
+    *,
+    memory: int | None = None,
+    threads: int = 1,
+) -> RankingPlan:
+    """As `plan_ranking`, at depth "all".
+
+    What a worker then holds and sends are the levels of its queries, so a task has few queries and goes through the
+    whole gallery, in parts; through less of it only where there are too few blocks of queries for all cores.
+
+    Args:
+        pairs: for each query, how many gallery rows are judged.
+        n_gallery: gallery rows.
+        dim: columns.
+        nodes: of the cluster.
+        memory: bytes that a worker may hold.
+        threads: of a task.
+    """
+    memory = task_memory(nodes, memory, threads)
+    size, most = Block.within(_room(memory, dim), dim), most_pairs(memory, dim)
+    wanted = IN_FLIGHT * _slots(nodes, memory, threads)
+    block = _rows(len(pairs), wanted, min(size.part, MOST_ROWS))
+    blocks = sum(1 for _ in query_blocks(pairs + 1, Block(block, most)))
+    shards = min(math.ceil(wanted / blocks), math.ceil(n_gallery / LEAST_ROWS))
+    return RankingPlan(block, math.ceil(n_gallery / shards), memory, blocks * shards, most)
+
+
+def most_pairs(memory: int, dim: int) -> int:
+    """Queries and positives of a task that holds all levels: the other half is what judging them takes."""
+    return Block.within(_room(memory, dim), dim).pairs // 2
+
+
+def _slots(nodes: Sequence[Node], memory: int, threads: int) -> int:
+    """Tasks that run at once."""
+    return sum(node.cores // threads for node in able_nodes(nodes, threads, memory=memory))
+
+
+def _room(memory: int, dim: int) -> int:
+    """What a worker may hold for its work."""
+    return max(memory - PROCESS, Block.least().bytes(dim))
 
 
 def task_memory(nodes: Sequence[Node], memory: int | None, threads: int = 1) -> int:

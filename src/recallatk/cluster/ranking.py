@@ -15,38 +15,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.cluster.engine import FAN_IN, IN_FLIGHT, Engine, Merge, Ref
-from recallatk.cluster.plan import RankingPlan, plan_ranking, task_memory
-from recallatk.cluster.sources import MappedFile, Scale
-from recallatk.memory import shared_memory, working_memory
-from recallatk.ranking import BACKENDS, Block, Depth, Grid, RankedRows, Ranking, rank_scores
+from recallatk.cluster import tasks
+from recallatk.cluster.engine import FAN_IN, IN_FLIGHT, Engine, Later, Merge, Ref
+from recallatk.cluster.plan import RankingPlan, most_pairs, plan_deep_ranking, plan_ranking, task_memory
+from recallatk.cluster.sources import MappedFile, Pieces, Scale
+from recallatk.ranking import BACKENDS, Block, Depth, Grid, RankedRows, Ranking
 from recallatk.ranking.blocks import query_blocks, slices
-from recallatk.ranking.counting import LevelSet
 from recallatk.ranking.counts import Counts
 from recallatk.ranking.grid import StreamedRows
-from recallatk.ranking.shards import (
-    AllCounts,
-    BestPositives,
-    Positives,
-    Shard,
-    ShardCounts,
-    best_in_shard,
-    count_all_in_shard,
-    count_both,
-    count_in_shard,
-    deep_ranking_of_shards,
-    merge_all_counts,
-    merge_best_positives,
-    merge_counts,
-    merge_positives,
-    positives_in_shard,
-    ranking_of_shards,
-)
+from recallatk.ranking.shards import merge_best_positives, merge_counts, ranking_of_shards
 from recallatk.relevance import Relevance
 from recallatk.types import ChoiceError, release_pages
 
 PAIRS_A_TASK = 2**22
 """Queries and positives that a task of the first pass compares."""
+
+PIECE = 2**24
+"""Bytes of a gallery in memory here that are shared together, and that a worker sees at a time."""
 
 HELD = 3
 """Blocks of queries whose results are still being computed while the tasks of the next are handed over."""
@@ -88,17 +73,19 @@ def rank(
         raise ChoiceError("--backend torch: no node of the cluster has a GPU; choose auto, native or numpy")
     if not len(query) or not len(gallery):
         return
-    threads = threads or 1
-    plan = plan or plan_ranking(
-        len(query), len(gallery), query.dim, engine.nodes, alone=query is gallery, memory=memory, threads=threads
-    )
+    threads, given = threads or 1, plan is not None
+    alone, size = query is gallery, (len(query), len(gallery), query.dim)
+    plan = plan or plan_ranking(*size, engine.nodes, alone=alone, memory=memory, threads=threads)
+    halved = alone and (depth == "first" or _levels_fit(relevance, plan))
+    if depth == "all" and not halved and not given:
+        plan = plan_deep_ranking(relevance.pairs, *size[1:], engine.nodes, memory=memory, threads=threads)
     # Merges are one task in seven; of the first pass nobody knows before.
     engine.total = len(engine.spent) + plan.tasks + plan.tasks // (FAN_IN - 1)
     work = _Work(engine, Scale.of(gallery), relevance, query, gallery, plan, backend, threads)
-    if depth == "all":
+    if halved:
+        yield from _rank_self(work, _ALL if depth == "all" else _FIRST, limit)
+    elif depth == "all":
         yield from _rank_all(work, limit)
-    elif query is gallery:
-        yield from _rank_self(work)
     else:
         yield from _rank_first(work)
     engine.finish()
@@ -129,16 +116,18 @@ def rank_blocks_of_scores(
     memory = task_memory(engine.nodes, memory)
     queries = queries or max(1, math.ceil(relevance.n_queries / (IN_FLIGHT * engine.cores)))
     everything = slice(0, relevance.n_gallery)
-    waiting: deque[Ref] = deque()
-    for some in slices(relevance.n_queries, queries):
+    waiting: deque[tuple[int, Ref]] = deque()
+    size = Block(queries, most_pairs(memory, 1) if depth == "all" else 2**62)
+    for some in query_blocks(relevance.pairs + 1, size):
         own = scores.part(some) if isinstance(scores, RankedRows) else MappedFile.of(scores, some)
         own = engine.share(np.ascontiguousarray(scores[some])) if own is None else own  # type: ignore[index]
         part = relevance.part(some, everything)
-        waiting.append(engine.run(_rank_scores, own, part, some.start, depth, memory, memory=memory))
+        ranking = engine.run(tasks.scored, own, part, some.start, depth, memory, memory=memory)
+        waiting.append((some.start, ranking))
         while len(waiting) > IN_FLIGHT * engine.cores:
-            yield from engine.fetch(waiting.popleft())
-    for ref in waiting:
-        yield from engine.fetch(ref)
+            yield from _rankings(engine, *waiting.popleft())
+    for one in waiting:
+        yield from _rankings(engine, *one)
     engine.finish()
 
 
@@ -167,6 +156,19 @@ class _Work:
             return embeddings.part(rows)
         found = MappedFile.of(embeddings, rows)
         return self.engine.share(np.ascontiguousarray(embeddings[rows])) if found is None else found
+
+    def opened_later(self) -> Any:
+        """The whole gallery, of which tasks read what they need: from its file, or of what is shared here in pieces."""
+        assert isinstance(self.gallery.rows, StreamedRows)
+        embeddings, n = self.gallery.rows.embeddings, len(self.gallery)
+        if not isinstance(embeddings, np.ndarray):
+            return embeddings
+        found = MappedFile.of(embeddings, slice(0, n))
+        if found is not None:
+            return found
+        starts = range(0, n, max(1, PIECE // (embeddings[:1].nbytes or 1)))
+        pieces = [Later(self.engine.share(np.ascontiguousarray(embeddings[rows]))) for rows in slices(n, starts.step)]
+        return Pieces((*starts, n), tuple(pieces), slice(0, n), embeddings.dtype, embeddings.shape[1])
 
     def broadcast(self, queries: slice) -> Ref:
         """A block of queries, shared: read here, and fetched once by each node."""
@@ -217,11 +219,11 @@ def _rank_first(work: _Work) -> Iterator[Ranking]:
     waiting: deque[tuple[slice, Ref, Ref]] = deque()
     for queries in slices(len(work.query), work.plan.block):
         own = work.broadcast(queries)
-        best = work.first_pass(_best, merge_best_positives, own, queries, shards)
+        best = work.first_pass(tasks.best, merge_best_positives, own, queries, shards)
         counts = Merge(work.engine, merge_counts)
         for rows, where in shards:
             counts.add(
-                work.run(_count, own, where, work.relevance.part(queries, rows), rows.start, best, *work.choices)
+                work.run(tasks.count, own, where, work.relevance.part(queries, rows), rows.start, best, *work.choices)
             )
         waiting.append((queries, best, counts.root()))
         while len(waiting) > HELD:
@@ -230,130 +232,90 @@ def _rank_first(work: _Work) -> Iterator[Ranking]:
         yield _ranking(work, *one)
 
 
-def _rank_self(work: _Work) -> Iterator[Ranking]:
+@dataclasses.dataclass(frozen=True)
+class _Passes:
+    """The tasks of a set that is ranked against itself, and what merges their results."""
+
+    find: Any
+    merge_found: Any
+    count_alone: Any
+    count_each_other: Any
+    merge_counts: Any
+
+
+_FIRST = _Passes(tasks.best, merge_best_positives, tasks.count_alone, tasks.count_each_other, merge_counts)
+_ALL = _Passes(tasks.positives, tasks.together, tasks.count_all_alone, tasks.count_all_each_other, tasks.added)
+
+
+def _levels_fit(relevance: Relevance, plan: RankingPlan) -> bool:
+    """Whether a worker holds the levels of two parts of a set; otherwise moving them would cost more than it saves."""
+    pairs = np.add.reduceat(relevance.pairs + 1, np.arange(0, relevance.n_queries, plan.shard))
+    return bool(pairs.max() <= plan.pairs // 2)
+
+
+def _rank_self(work: _Work, passes: _Passes, limit: Counts | None) -> Iterator[Ranking]:
     """A set ranked against itself: each pair of its parts once, for both."""
     parts = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
-    bests = [work.first_pass(_best, merge_best_positives, where, rows, parts) for rows, where in parts]
-    counts = [Merge(work.engine, merge_counts) for _ in parts]
+    limits = [None if limit is None else limit[rows] for rows, _ in parts]
+    found = [work.first_pass(passes.find, passes.merge_found, where, rows, parts) for rows, where in parts]
+    known = found
+    if passes is _ALL:
+        known = [work.run(tasks.know, *one) for one in zip(found, limits, strict=True)]
+    counts = [Merge(work.engine, passes.merge_counts) for _ in parts]
     for i, (queries, own) in enumerate(parts):
         for j, (rows, other) in enumerate(parts[i:], start=i):
             if i == j:
                 part = work.relevance.part(queries, queries)
-                counts[i].add(work.run(_count_alone, own, part, bests[i], *work.choices))
+                counts[i].add(work.run(passes.count_alone, own, part, known[i], *work.choices))
                 continue
             both = work.relevance.part(queries, rows), work.relevance.part(rows, queries)
-            here, there = work.run(_count_both, own, other, both, bests[i], bests[j], *work.choices, returns=2)
+            two = known[i], known[j]
+            here, there = work.run(passes.count_each_other, own, other, both, *two, *work.choices, returns=2)
             counts[i].add(here)
             counts[j].add(there)
         counts[i].root()  # nothing more comes for these queries
-    for (queries, _), best, found in zip(parts, bests, counts, strict=True):
-        yield _ranking(work, queries, best, found.root())
+    for (queries, _), first, counted, within in zip(parts, found, counts, limits, strict=True):
+        if passes is _FIRST:
+            yield _ranking(work, queries, first, counted.root())
+        else:
+            ranking = work.run(tasks.deep_ranking, first, counted.root(), work.scale.unit, within)
+            yield from _rankings(work.engine, queries.start, ranking)
 
 
 def _rank_all(work: _Work, limit: Counts | None) -> Iterator[Ranking]:
     """All levels: blocks of queries have no more positives than a worker may judge."""
-    shards = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
-    pairs = Block.within(work.plan.memory, work.query.dim).pairs
-    waiting: deque[tuple[slice, Ref, Ref]] = deque()
-
-    def ranking(queries: slice, found: Ref, counts: Ref) -> Ranking:
-        positives, counted = work.engine.fetch(found), work.engine.fetch(counts)
+    everything = slice(0, len(work.gallery))
+    whole = work.opened_later()
+    shards = [(rows, whole.part(rows)) for rows in work.shards]
+    waiting: deque[tuple[int, Ref]] = deque()
+    for queries in query_blocks(work.relevance.pairs + 1, Block(work.plan.block, work.plan.pairs)):
+        own = whole.part(queries) if work.query is work.gallery else work.rows(work.query, queries)
         within = None if limit is None else limit[queries]
-        block = deep_ranking_of_shards(positives, counted, unit=work.scale.unit, limit=within)
-        return dataclasses.replace(block, queries=queries)
-
-    for queries in query_blocks(work.relevance.pairs + 1, Block(work.plan.block, max(pairs // 2, 1))):
-        own = work.broadcast(queries)
-        found = work.first_pass(_positives, merge_positives, own, queries, shards)
-        levels = work.run(_levels, found)
-        within = None if limit is None else limit[queries]
-        counts = Merge(work.engine, merge_all_counts)
-        for rows, where in shards:
-            part = work.relevance.part(queries, rows)
-            counts.add(work.run(_count_all, own, where, part, rows.start, levels, within, *work.choices))
-        waiting.append((queries, found, counts.root()))
-        while len(waiting) > HELD:
-            yield ranking(*waiting.popleft())
+        if len(shards) == 1:
+            part = work.relevance.part(queries, everything)
+            ranking = work.run(tasks.rank_deep, own, whole, part, within, *work.choices)
+        else:
+            found = work.first_pass(tasks.positives, tasks.together, own, queries, shards)
+            known = work.run(tasks.know, found, within)
+            counts = Merge(work.engine, tasks.added)
+            for rows, where in shards:
+                part = work.relevance.part(queries, rows)
+                counts.add(work.run(tasks.count_all, own, where, part, known, *work.choices))
+            ranking = work.run(tasks.deep_ranking, found, counts.root(), work.scale.unit, within)
+        waiting.append((queries.start, ranking))
+        while len(waiting) > IN_FLIGHT * work.engine.cores:
+            yield from _rankings(work.engine, *waiting.popleft())
     for one in waiting:
-        yield ranking(*one)
+        yield from _rankings(work.engine, *one)
+
+
+def _rankings(engine: Engine, first: int, ref: Ref) -> Iterator[Ranking]:
+    """What a task gave for the queries from one on."""
+    for block in engine.fetch(ref):
+        queries = slice(block.queries.start + first, block.queries.stop + first)
+        yield dataclasses.replace(tasks.wide(block), queries=queries)
 
 
 def _ranking(work: _Work, queries: slice, best: Ref, counts: Ref) -> Ranking:
     found = ranking_of_shards(work.engine.fetch(best), work.engine.fetch(counts), unit=work.scale.unit)
     return dataclasses.replace(found, queries=queries)
-
-
-# The tasks. They run in a worker, perhaps more than once, and depend on their arguments alone.
-
-
-def _best(own: Any, where: Any, part: Relevance, first: int, scale: Scale, memory: int) -> BestPositives:
-    query = scale.grid(own).load()
-    return best_in_shard(query, Shard(scale.grid(where), part, first), memory=_left(memory, query.dim))
-
-
-def _count(
-    own: Any, where: Any, part: Relevance, first: int, best: BestPositives,
-    scale: Scale, memory: int, backend: str, threads: int,
-) -> ShardCounts:  # fmt: skip
-    query, shard = scale.grid(own).load(), Shard(scale.grid(where), part, first)
-    memory = _left(memory, query.dim)
-    with _blas(threads):
-        return count_in_shard(query, shard, best, backend=backend, memory=memory, threads=threads)
-
-
-def _count_alone(
-    own: Any, part: Relevance, best: BestPositives, scale: Scale, memory: int, backend: str, threads: int
-) -> ShardCounts:
-    grid = scale.grid(own).load()
-    memory = _left(memory, grid.dim)
-    with _blas(threads):
-        return count_in_shard(grid, Shard(grid, part, 0), best, backend=backend, memory=memory, threads=threads)
-
-
-def _count_both(
-    own: Any, where: Any, parts: tuple[Relevance, Relevance], best: BestPositives, other_best: BestPositives,
-    scale: Scale, memory: int, backend: str, threads: int,
-) -> tuple[ShardCounts, ShardCounts]:  # fmt: skip
-    one, other = scale.grid(own).load(), scale.grid(where).load()
-    memory = _left(memory, one.dim)
-    with _blas(threads):
-        return count_both(one, other, parts, (best, other_best), backend=backend, memory=memory, threads=threads)
-
-
-def _positives(own: Any, where: Any, part: Relevance, first: int, scale: Scale, memory: int) -> Positives:
-    query = scale.grid(own).load()
-    return positives_in_shard(query, Shard(scale.grid(where), part, first), memory=_left(memory, query.dim))
-
-
-def _levels(positives: Positives) -> LevelSet:
-    return positives.levels
-
-
-def _count_all(
-    own: Any, where: Any, part: Relevance, first: int, levels: LevelSet, limit: Counts | None,
-    scale: Scale, memory: int, backend: str, threads: int,
-) -> AllCounts:  # fmt: skip
-    query, shard = scale.grid(own).load(), Shard(scale.grid(where), part, first)
-    memory = _left(memory, query.dim)
-    with _blas(threads):
-        return count_all_in_shard(query, shard, levels, limit=limit, backend=backend, memory=memory, threads=threads)
-
-
-def _rank_scores(own: Any, part: Relevance, first: int, depth: Depth, memory: int) -> list[Ranking]:
-    scores = own.open() if isinstance(own, MappedFile) else own
-    blocks = rank_scores(scores, part, depth=depth, memory=_left(memory, 1), first=first)
-    return [
-        dataclasses.replace(block, queries=slice(block.queries.start + first, block.queries.stop + first))
-        for block in blocks
-    ]
-
-
-def _left(memory: int, dim: int) -> int:
-    """What is left of a worker's memory for the work; pages of the object store that it has seen are not its own."""
-    return working_memory(memory + shared_memory(), Block.least().bytes(dim))[0]
-
-
-def _blas(threads: int) -> Any:
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(threads, user_api="blas")

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recallatk.memory import release_shared_pages
 from recallatk.ranking.grid import Grid, StreamedRows
 from recallatk.types import RecallatkError, Similarity
 
@@ -51,6 +52,11 @@ class MappedFile:
         n, d = array.shape
         return cls(str(path.resolve()), path.stat().st_size, array.offset, array.dtype.str, (n, d), rows)
 
+    def part(self, rows: slice) -> MappedFile:
+        """Some of these rows."""
+        start, stop, _ = rows.indices(self.rows.stop - self.rows.start)
+        return dataclasses.replace(self, rows=slice(self.rows.start + start, self.rows.start + stop))
+
     def open(self) -> Array:
         """The rows, mapped.
 
@@ -68,6 +74,54 @@ class MappedFile:
         raise RecallatkError(
             f"the node {socket.gethostname()} cannot read {self.path} ({why}); put it on a path that every node reads"
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """Rows in several places one after the other, of which one is opened at a time; see `StoredRows`.
+
+    Attributes:
+        starts: where the rows of each begin, and where the last ones end.
+        places: what opens them.
+        rows: which of all rows these are.
+        dtype: of the numbers.
+        width: the number of columns.
+    """
+
+    starts: tuple[int, ...]
+    places: tuple[Any, ...]
+    rows: slice
+    dtype: np.dtype[Any]
+    width: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self), self.width
+
+    def __len__(self) -> int:
+        return int(self.rows.stop - self.rows.start)
+
+    def __getitem__(self, rows: Any) -> Array:
+        """The rows of a slice, or of these row numbers, copied."""
+        wanted = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
+        wanted = wanted + self.rows.start
+        found = np.empty((len(wanted), self.width), self.dtype)
+        which = np.searchsorted(self.starts, wanted, side="right") - 1
+        for place in np.unique(which).tolist():
+            here = which == place
+            found[here] = self.places[place].open()[wanted[here] - self.starts[place]]
+            release_shared_pages()
+        return found
+
+    def part(self, rows: slice) -> Pieces:
+        """Some of the rows, of which none is read."""
+        start, stop, _ = rows.indices(len(self))
+        return dataclasses.replace(self, rows=slice(self.rows.start + start, self.rows.start + stop))
+
+    def open(self) -> Pieces:
+        """The rows themselves, where they are read."""
+        return self
 
 
 @dataclasses.dataclass(frozen=True)

@@ -115,7 +115,7 @@ def rank_all(
 
 def count_against_levels(
     query: LoadedGrid,
-    gallery: LoadedGrid,
+    gallery: Grid,
     relevance: Relevance,
     levels: LevelSet,
     make_add_tile: MakeAddTile,
@@ -128,11 +128,11 @@ def count_against_levels(
 
     Args:
         query: the rows of the queries.
-        gallery: the rows of the part.
+        gallery: the rows of the part, of which those that are not in memory are made in parts.
         relevance: who is positive and who is ignored in the part.
         levels: the levels of these queries.
         make_add_tile: as for `rank_all`.
-        size: bounds the tiles of all threads together.
+        size: bounds the tiles of all threads together, and the gallery rows that are in memory.
         limit: as for `rank_all`; a level that this part alone shows to be beyond it has FAR ahead.
         threads: as for `rank_all`.
 
@@ -141,17 +141,60 @@ def count_against_levels(
     """
     from threadpoolctl import ThreadpoolController
 
-    own, other = Part.both(query, gallery)
-    error = float32_error(query.dim, own.longest, other.longest)
+    own, alone = Part.of(query, slice(0, len(query))), gallery is query
+    error = float32_error(query.dim, own.longest, own.longest if alone else longest_possible(query.dim))
     area = size.queries * size.gallery // threads
-    height = max(1, min(size.queries, MOST_QUERIES, area))
-    blocks = [
-        QueryBlock.of(queries, relevance, None, gallery.near, error, limit, levels.part(queries))
+    height = max(1, min(size.queries, MOST_QUERIES, math.isqrt(area) if alone else area))
+    blocks = _with_levels(query, relevance, levels, error, limit, height)
+    width = max(1, min(WIDEST_TILE, area // height))
+    with ThreadpoolController().limit(limits=1, user_api="blas"):
+        for others in slices(len(gallery), max(len(gallery), 1) if alone else size.part):
+            other = own if alone else Part.of(gallery, others)
+            tasks = _tasks(blocks, others if alone else slice(others.start, others.start), others, width)
+            _share(tasks, own, other, error, _add_tile(make_add_tile, own, other), threads)
+    return _totals(blocks)
+
+
+def count_each_other(
+    sides: tuple[LoadedGrid, LoadedGrid],
+    relevance: tuple[Relevance, Relevance],
+    levels: tuple[LevelSet, LevelSet],
+    limits: tuple[Counts | None, Counts | None],
+    make_add_tile: MakeAddTile,
+    *,
+    size: Block,
+    threads: int,
+) -> list[tuple[Counts, Counts, Counts, Counts]]:
+    """`count_against_levels` of two parts of a set in each other: one product serves both of its rows as queries."""
+    from threadpoolctl import ThreadpoolController
+
+    one, other = (Part.of(side, slice(0, len(side))) for side in sides)
+    error = float32_error(one.grid.dim, one.longest, other.longest)
+    height = max(1, min(size.queries, MOST_QUERIES, math.isqrt(size.queries * size.gallery // threads)))
+    own, others = (
+        _with_levels(*side, height) for side in zip(sides, relevance, levels, (error, error), limits, strict=True)
+    )
+    tasks = []
+    for i, block in enumerate(own, start=1):
+        for j, mirror in enumerate(others, start=1):  # each has seen so many tiles then, of the other side
+            then = [side for side, seen in ((block, j), (mirror, i)) if seen.bit_count() == 1]
+            tasks.append(_Task(block, mirror.queries, mirror, tuple(then)))
+    add_tiles = _add_tile(make_add_tile, one, other), _add_tile(make_add_tile, other, one)
+    with ThreadpoolController().limit(limits=1, user_api="blas"):
+        _share(tasks, one, other, error, add_tiles[0], threads, add_mirrored=add_tiles[1])
+    return [_totals(own), _totals(others)]
+
+
+def _with_levels(
+    query: LoadedGrid, relevance: Relevance, levels: LevelSet, error: float, limit: Counts | None, height: int
+) -> list[QueryBlock]:
+    return [
+        QueryBlock.of(queries, relevance, None, query.near, error, limit, levels.part(queries))
         for queries in slices(len(query), height)
     ]
-    tasks = _tasks(blocks, slice(0, 0), slice(0, len(gallery)), max(1, min(WIDEST_TILE, area // height)))
-    with ThreadpoolController().limit(limits=1, user_api="blas"):
-        _share(tasks, own, other, error, _add_tile(make_add_tile, own, other), threads)
+
+
+def _totals(blocks: list[QueryBlock]) -> tuple[Counts, Counts, Counts, Counts]:
     columns = zip(*(block.totals() for block in blocks), strict=True)
     ahead, tied, above, below = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in columns)
     return ahead, tied, above, below
@@ -237,8 +280,11 @@ def _tasks(blocks: list[QueryBlock], mirrored: slice, gallery: slice, width: int
     return tasks
 
 
-def _share(tasks: list[_Task], left: Part, right: Part, error: float, add_tile: AddTile, threads: int) -> None:
-    """Threads take one tile after the other."""
+def _share(
+    tasks: list[_Task], left: Part, right: Part, error: float, add_tile: AddTile, threads: int,
+    *, add_mirrored: AddTile | None = None,
+) -> None:  # fmt: skip
+    """Threads take one tile after the other; where the sides are not one set, another function adds the mirrored."""
     waiting, one_at_a_time = iter(tasks), threading.Lock()
     most = max((len(task.block) * (task.rows.stop - task.rows.start) for task in tasks), default=0)
 
@@ -254,7 +300,7 @@ def _share(tasks: list[_Task], left: Part, right: Part, error: float, add_tile: 
             np.matmul(left[task.block.queries], right[task.rows].T, out=product)
             task.block.add(product, task.rows, error, add_tile, by_column=False)
             if task.mirror is not None:
-                task.mirror.add(product, task.block.queries, error, add_tile, by_column=True)
+                task.mirror.add(product, task.block.queries, error, add_mirrored or add_tile, by_column=True)
             for block in task.then:
                 block.raise_low(error)
 

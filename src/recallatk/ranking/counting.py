@@ -220,12 +220,14 @@ def pairs_by_row(judged: Judgements) -> tuple[Counts, Counts]:
 
 
 def count_by_level(similarities: Similarities, levels: Similarities, ahead: Counts, tied: Counts) -> None:
-    """Add to `ahead` and `tied` the similarities greater than and equal to each of the falling levels."""
-    rising = levels[::-1]
-    candidates = similarities[similarities >= rising[0]]
-    below = np.searchsorted(rising, candidates, side="left")  # how many levels each candidate is greater than
-    reached = np.searchsorted(rising, candidates, side="right")
-    greater = np.cumsum(np.bincount(below, minlength=len(levels) + 1)[::-1])[:-1]
-    not_less = np.cumsum(np.bincount(reached, minlength=len(levels) + 1)[::-1])[:-1]
+    """Add to `ahead` and `tied` the similarities greater than and equal to each of the falling levels.
+
+    The similarities are sorted and the levels looked up, as there are as many levels as positives: the other way round,
+    each similarity would be looked up in an order that no cache likes.
+    """
+    levels = levels.astype(similarities.dtype)  # exact: they are similarities of the same source
+    candidates = np.sort(similarities[similarities >= levels[-1]])  # without NaN
+    not_less = len(candidates) - np.searchsorted(candidates, levels, side="left")
+    greater = len(candidates) - np.searchsorted(candidates, levels, side="right")
     ahead += greater
     tied += not_less - greater

@@ -7,7 +7,7 @@ Depth "first":
    itself; `merge_counts` (a SUM);
 3. `ranking_of_shards`: the ranking of these queries, equal to that of the whole gallery.
 
-Depth "all": `positives_in_shard`, `merge_positives`; `count_all_in_shard`, `merge_all_counts`;
+Depth "all": `positives_in_shard`, `merge_positives`; `count_all_in_shard` or `count_all_both`, `merge_all_counts`;
 `deep_ranking_of_shards`.
 
 What travels is a few numbers for each query, or for each positive. Queries may be cut into blocks too; each block is a
@@ -24,8 +24,8 @@ import numpy as np
 
 from recallatk.memory import default_memory
 from recallatk.ranking import BACKENDS, fastest_backend
-from recallatk.ranking.all_levels import count_against_levels
-from recallatk.ranking.bins import add_tiles_in_c, add_tiles_in_numpy, bins_in_c
+from recallatk.ranking.all_levels import count_against_levels, count_each_other
+from recallatk.ranking.bins import MakeAddTile, add_tiles_in_c, add_tiles_in_numpy, bins_in_c
 from recallatk.ranking.blocks import Block
 from recallatk.ranking.counting import LevelSet, count_negatives, find_levels, make_ranking
 from recallatk.ranking.counts import Counts, Ranking, Similarities
@@ -46,6 +46,7 @@ __all__ = [
     "Shard",
     "ShardCounts",
     "best_in_shard",
+    "count_all_both",
     "count_all_in_shard",
     "count_both",
     "count_in_shard",
@@ -269,36 +270,62 @@ def count_all_in_shard(
 
     Args:
         query: the rows of the queries.
-        shard: the rows of a part of the gallery.
+        shard: the rows of a part of the gallery, of which those that are not in memory are made in parts.
         levels: `Positives.levels` of all shards together.
         limit: as for `recallatk.ranking.rank`.
         backend: as for `count_in_shard`.
         memory: as for `count_in_shard`.
         threads: as for `count_in_shard`.
     """
-    grid, size, relevance = shard.grid.load(), _size(query, memory), shard.relevance
+    grid, size, relevance = shard.grid, _size(query, memory), shard.relevance
     if grid.similarity == "euclidean":
         source = ExactProducts(query.rows.astype(np.float64), grid, size.gallery)
         judged = relevance.judge(slice(0, len(query)))
         counted = count_negatives(source, judged, levels.starts, levels.similarity)
     else:
-        in_c = _backend(backend, grid) == "native" and bins_in_c()
-        add_tiles = add_tiles_in_c if in_c else add_tiles_in_numpy
+        add_tiles = _add_tiles(backend, grid)
         counted = count_against_levels(
             query, grid, relevance, levels, add_tiles, size=size, limit=limit, threads=threads
         )
-    starts, _ = relevance.judge_ignored(np.arange(len(query)))
-    return AllCounts(*counted, np.diff(starts), len(grid))
+    return _all_counts(counted, relevance)
+
+
+def count_all_both(
+    sides: tuple[LoadedGrid, LoadedGrid],
+    relevance: tuple[Relevance, Relevance],
+    levels: tuple[LevelSet, LevelSet],
+    limits: tuple[Counts | None, Counts | None] = (None, None),
+    *,
+    backend: str = "auto",
+    memory: int | None = None,
+    threads: int = 1,
+) -> tuple[AllCounts, AllCounts]:
+    """The second pass at depth "all" over two parts of a set: as `count_both`, with the arguments of both as queries.
+
+    A part against itself is `count_all_in_shard` of it, with the same grid on both sides.
+    """
+    if sides[0].similarity == "euclidean":
+        one, other = (
+            count_all_in_shard(query, Shard(grid, there, 0), known, limit=limit, memory=memory)
+            for query, grid, there, known, limit in zip(sides, sides[::-1], relevance, levels, limits, strict=True)
+        )
+        return one, other
+    size, add_tiles = _size(sides[0], memory), _add_tiles(backend, sides[0])
+    counted = count_each_other(sides, relevance, levels, limits, add_tiles, size=size, threads=threads)
+    return _all_counts(counted[0], relevance[0]), _all_counts(counted[1], relevance[1])
 
 
 def merge_all_counts(parts: Sequence[AllCounts]) -> AllCounts:
     """The counts of several shards together; the order is free."""
-    ahead, tied, near_above, near_below, n_ignored = (
-        np.asarray(np.sum([getattr(part, column) for part in parts], axis=0, dtype=np.int64))
-        for column in ("ahead", "tied", "near_above", "near_below", "n_ignored")
-    )
-    ahead[np.logical_or.reduce([part.ahead >= FAR for part in parts])] = FAR  # several of them do not add up
-    return AllCounts(ahead, tied, near_above, near_below, n_ignored, sum(part.n_gallery for part in parts))
+    columns = ("ahead", "tied", "near_above", "near_below", "n_ignored")
+    total = {column: np.zeros(len(getattr(parts[0], column)), np.int64) for column in columns}
+    far = np.zeros(len(total["ahead"]), np.bool_)
+    for part in parts:  # one after the other, as all of them together may be large
+        for column in columns:
+            total[column] += getattr(part, column)
+        far |= total["ahead"] >= FAR
+        total["ahead"][far] = FAR  # several of them do not add up
+    return AllCounts(**total, n_gallery=sum(part.n_gallery for part in parts))
 
 
 def deep_ranking_of_shards(
@@ -329,6 +356,15 @@ def _without_ignored(
     ignored = LevelCounts.zeros(len(query))
     n_ignored = count_ignored(ignored, relevance, best, _products(query, grid, size), size=size)
     return ShardCounts(levels.less(ignored), n_ignored, len(grid))
+
+
+def _all_counts(counted: tuple[Counts, Counts, Counts, Counts], relevance: Relevance) -> AllCounts:
+    starts, _ = relevance.judge_ignored(np.arange(relevance.n_queries))
+    return AllCounts(*counted, np.diff(starts), relevance.n_gallery)
+
+
+def _add_tiles(backend: str, grid: Grid) -> MakeAddTile:
+    return add_tiles_in_c if _backend(backend, grid) == "native" and bins_in_c() else add_tiles_in_numpy
 
 
 def _backend(name: str, grid: Grid) -> str:
