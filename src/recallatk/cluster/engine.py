@@ -112,6 +112,10 @@ class Engine:
         self.shared += _nbytes(value)
         return ray.put(value)
 
+    def share_for_later(self, value: Any) -> Later:
+        """Share a value that tasks get closed: as part of an argument, and opened when they ask for it."""
+        return Later(self.share(value))
+
     def run(
         self,
         function: Callable[..., Any],

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recallatk.cluster import tasks
-from recallatk.cluster.engine import FAN_IN, IN_FLIGHT, Engine, Later, Merge, Ref
+from recallatk.cluster.engine import FAN_IN, IN_FLIGHT, Engine, Merge, Ref
 from recallatk.cluster.plan import RankingPlan, most_pairs, plan_deep_ranking, plan_ranking, task_memory
 from recallatk.cluster.sources import MappedFile, Pieces, Scale
 from recallatk.ranking import BACKENDS, Block, Depth, Grid, RankedRows, Ranking
@@ -167,7 +167,8 @@ class _Work:
         if found is not None:
             return found
         starts = range(0, n, max(1, PIECE // (embeddings[:1].nbytes or 1)))
-        pieces = [Later(self.engine.share(np.ascontiguousarray(embeddings[rows]))) for rows in slices(n, starts.step)]
+        shared = self.engine.share_for_later
+        pieces = [shared(np.ascontiguousarray(embeddings[rows])) for rows in slices(n, starts.step)]
         return Pieces((*starts, n), tuple(pieces), slice(0, n), embeddings.dtype, embeddings.shape[1])
 
     def broadcast(self, queries: slice) -> Ref:
