@@ -7,10 +7,11 @@ more rows than fit into the memory of a worker. Here are the queries' numbers an
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from recallatk.memory import shared_memory, working_memory
 from recallatk.ranking import BACKENDS, Block, Depth, Grid, RankedRows, Ranking, rank_scores
 from recallatk.ranking.blocks import query_blocks, slices
 from recallatk.ranking.counting import LevelSet
-from recallatk.ranking.counts import Counts
+from recallatk.ranking.counts import Counts, join_blocks
 from recallatk.ranking.grid import StreamedRows
 from recallatk.ranking.shards import (
     AllCounts,
@@ -64,6 +65,7 @@ def rank(
     memory: int | None = None,
     threads: int | None = None,
     plan: RankingPlan | None = None,
+    first: int = 0,
 ) -> Iterator[Ranking]:
     """Count what stands ahead of the positives of each query, on a cluster; see `recallatk.ranking.rank`.
 
@@ -78,29 +80,32 @@ def rank(
         memory: bytes that the process of a worker may hold; default half of its node's memory, shared by its cores.
         threads: cores of each task; default one.
         plan: how many rows a block and a shard have; default what fits.
+        first: the first query that is ranked; those before it are left out.
 
     Yields:
-        Blocks that cover the queries in order.
+        Blocks that cover the queries in order, each as soon as it and those before it are there.
     """
     if backend not in ("auto", *BACKENDS) or backend == "reference":
         raise ChoiceError(f"--backend {backend}: on a cluster choose auto, native, numpy or torch")
     if backend == "torch" and not any(node.gpus for node in engine.nodes):
         raise ChoiceError("--backend torch: no node of the cluster has a GPU; choose auto, native or numpy")
-    if not len(query) or not len(gallery):
+    if first >= len(query) or not len(gallery):
         return
     threads = threads or 1
     plan = plan or plan_ranking(
         len(query), len(gallery), query.dim, engine.nodes, alone=query is gallery, memory=memory, threads=threads
     )
     # Merges are one task in seven; of the first pass nobody knows before.
-    engine.total = len(engine.spent) + plan.tasks + plan.tasks // (FAN_IN - 1)
+    before = first / len(query)
+    tasks = math.ceil(plan.tasks * (1 - (before**2 if query is gallery else before)))
+    engine.total = len(engine.spent) + tasks + tasks // (FAN_IN - 1)
     work = _Work(engine, Scale.of(gallery), relevance, query, gallery, plan, backend, threads)
     if depth == "all":
-        yield from _rank_all(work, limit)
+        yield from _rank_all(work, limit, first)
     elif query is gallery:
-        yield from _rank_self(work)
+        yield from _rank_self(work, first)
     else:
-        yield from _rank_first(work)
+        yield from _rank_first(work, first)
     engine.finish()
 
 
@@ -112,6 +117,7 @@ def rank_blocks_of_scores(
     depth: Depth = "first",
     memory: int | None = None,
     queries: int | None = None,
+    first: int = 0,
 ) -> Iterator[Ranking]:
     """The same counts from similarities that somebody else computed; see `recallatk.ranking.rank_scores`.
 
@@ -122,6 +128,7 @@ def rank_blocks_of_scores(
         depth: as for `rank`.
         memory: as for `rank`.
         queries: how many a task has; default four tasks a core.
+        first: as for `rank`.
 
     Yields:
         Blocks that cover the queries in order.
@@ -130,15 +137,15 @@ def rank_blocks_of_scores(
     queries = queries or max(1, math.ceil(relevance.n_queries / (IN_FLIGHT * engine.cores)))
     everything = slice(0, relevance.n_gallery)
     waiting: deque[Ref] = deque()
-    for some in slices(relevance.n_queries, queries):
+    for some in slices(relevance.n_queries, queries, first=first):
         own = scores.part(some) if isinstance(scores, RankedRows) else MappedFile.of(scores, some)
         own = engine.share(np.ascontiguousarray(scores[some])) if own is None else own  # type: ignore[index]
         part = relevance.part(some, everything)
         waiting.append(engine.run(_rank_scores, own, part, some.start, depth, memory, memory=memory))
         while len(waiting) > IN_FLIGHT * engine.cores:
-            yield from engine.fetch(waiting.popleft())
+            yield engine.fetch(waiting.popleft())
     for ref in waiting:
-        yield from engine.fetch(ref)
+        yield engine.fetch(ref)
     engine.finish()
 
 
@@ -211,11 +218,22 @@ class _Work:
         return root
 
 
-def _rank_first(work: _Work) -> Iterator[Ranking]:
+Waiting: TypeAlias = deque[tuple[slice, Ref, Ref]]
+"""Blocks of queries whose tasks are handed over: the queries, what is positive for them, and their counts."""
+
+
+def _taken(engine: Engine, waiting: Waiting, ranking: Callable[..., Ranking], *, held: int) -> Iterator[Ranking]:
+    """The first blocks that wait, as far as they are there; of more than `held` the first is waited for."""
+    while waiting and (len(waiting) > held or engine.ready(waiting[0][-1])):
+        yield ranking(*waiting.popleft())
+
+
+def _rank_first(work: _Work, first: int) -> Iterator[Ranking]:
     """Queries that are not the gallery: every shard against every block of queries."""
     shards = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
-    waiting: deque[tuple[slice, Ref, Ref]] = deque()
-    for queries in slices(len(work.query), work.plan.block):
+    ranking = functools.partial(_ranking, work)
+    waiting: Waiting = deque()
+    for queries in slices(len(work.query), work.plan.block, first=first):
         own = work.broadcast(queries)
         best = work.first_pass(_best, merge_best_positives, own, queries, shards)
         counts = Merge(work.engine, merge_counts)
@@ -223,38 +241,48 @@ def _rank_first(work: _Work) -> Iterator[Ranking]:
             counts.add(
                 work.run(_count, own, where, work.relevance.part(queries, rows), rows.start, best, *work.choices)
             )
+            yield from _taken(work.engine, waiting, ranking, held=HELD)
         waiting.append((queries, best, counts.root()))
-        while len(waiting) > HELD:
-            yield _ranking(work, *waiting.popleft())
-    for one in waiting:
-        yield _ranking(work, *one)
+    yield from _taken(work.engine, waiting, ranking, held=0)
 
 
-def _rank_self(work: _Work) -> Iterator[Ranking]:
-    """A set ranked against itself: each pair of its parts once, for both."""
-    parts = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
-    bests = [work.first_pass(_best, merge_best_positives, where, rows, parts) for rows, where in parts]
+def _rank_self(work: _Work, first: int) -> Iterator[Ranking]:
+    """A set ranked against itself: each pair of its parts once, for both; parts before `first` are gallery alone."""
+    rows_of_parts = [*slices(first, work.plan.shard), *slices(len(work.gallery), work.plan.shard, first=first)]
+    parts = [(rows, work.rows(work.gallery, rows)) for rows in rows_of_parts]
+    before = math.ceil(first / work.plan.shard)
+    bests = {
+        place: work.first_pass(_best, merge_best_positives, parts[place][1], parts[place][0], parts)
+        for place in range(before, len(parts))
+    }
     counts = [Merge(work.engine, merge_counts) for _ in parts]
+    ranking = functools.partial(_ranking, work)
+    waiting: Waiting = deque()
     for i, (queries, own) in enumerate(parts):
-        for j, (rows, other) in enumerate(parts[i:], start=i):
-            if i == j:
+        for j in range(max(i, before), len(parts)):
+            rows, other = parts[j]
+            if i < before:
+                part = work.relevance.part(rows, queries)
+                counts[j].add(work.run(_count, other, own, part, queries.start, bests[j], *work.choices))
+            elif i == j:
                 part = work.relevance.part(queries, queries)
                 counts[i].add(work.run(_count_alone, own, part, bests[i], *work.choices))
-                continue
-            both = work.relevance.part(queries, rows), work.relevance.part(rows, queries)
-            here, there = work.run(_count_both, own, other, both, bests[i], bests[j], *work.choices, returns=2)
-            counts[i].add(here)
-            counts[j].add(there)
-        counts[i].root()  # nothing more comes for these queries
-    for (queries, _), best, found in zip(parts, bests, counts, strict=True):
-        yield _ranking(work, queries, best, found.root())
+            else:
+                both = work.relevance.part(queries, rows), work.relevance.part(rows, queries)
+                here, there = work.run(_count_both, own, other, both, bests[i], bests[j], *work.choices, returns=2)
+                counts[i].add(here)
+                counts[j].add(there)
+            yield from _taken(work.engine, waiting, ranking, held=len(parts))
+        if i >= before:  # nothing more comes for these queries
+            waiting.append((queries, bests[i], counts[i].root()))
+    yield from _taken(work.engine, waiting, ranking, held=0)
 
 
-def _rank_all(work: _Work, limit: Counts | None) -> Iterator[Ranking]:
+def _rank_all(work: _Work, limit: Counts | None, first: int) -> Iterator[Ranking]:
     """All levels: blocks of queries have no more positives than a worker may judge."""
     shards = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
     pairs = Block.within(work.plan.memory, work.query.dim).pairs
-    waiting: deque[tuple[slice, Ref, Ref]] = deque()
+    waiting: Waiting = deque()
 
     def ranking(queries: slice, found: Ref, counts: Ref) -> Ranking:
         positives, counted = work.engine.fetch(found), work.engine.fetch(counts)
@@ -262,7 +290,9 @@ def _rank_all(work: _Work, limit: Counts | None) -> Iterator[Ranking]:
         block = deep_ranking_of_shards(positives, counted, unit=work.scale.unit, limit=within)
         return dataclasses.replace(block, queries=queries)
 
-    for queries in query_blocks(work.relevance.pairs + 1, Block(work.plan.block, max(pairs // 2, 1))):
+    size = Block(work.plan.block, max(pairs // 2, 1))
+    for rest in query_blocks(work.relevance.pairs[first:] + 1, size):
+        queries = slice(first + rest.start, first + rest.stop)
         own = work.broadcast(queries)
         found = work.first_pass(_positives, merge_positives, own, queries, shards)
         levels = work.run(_levels, found)
@@ -271,11 +301,9 @@ def _rank_all(work: _Work, limit: Counts | None) -> Iterator[Ranking]:
         for rows, where in shards:
             part = work.relevance.part(queries, rows)
             counts.add(work.run(_count_all, own, where, part, rows.start, levels, within, *work.choices))
+            yield from _taken(work.engine, waiting, ranking, held=HELD)
         waiting.append((queries, found, counts.root()))
-        while len(waiting) > HELD:
-            yield ranking(*waiting.popleft())
-    for one in waiting:
-        yield ranking(*one)
+    yield from _taken(work.engine, waiting, ranking, held=0)
 
 
 def _ranking(work: _Work, queries: slice, best: Ref, counts: Ref) -> Ranking:
@@ -339,13 +367,10 @@ def _count_all(
         return count_all_in_shard(query, shard, levels, limit=limit, backend=backend, memory=memory, threads=threads)
 
 
-def _rank_scores(own: Any, part: Relevance, first: int, depth: Depth, memory: int) -> list[Ranking]:
+def _rank_scores(own: Any, part: Relevance, first: int, depth: Depth, memory: int) -> Ranking:
     scores = own.open() if isinstance(own, MappedFile) else own
-    blocks = rank_scores(scores, part, depth=depth, memory=_left(memory, 1), first=first)
-    return [
-        dataclasses.replace(block, queries=slice(block.queries.start + first, block.queries.stop + first))
-        for block in blocks
-    ]
+    whole = join_blocks(list(rank_scores(scores, part, depth=depth, memory=_left(memory, 1), first=first)))
+    return dataclasses.replace(whole, queries=slice(first, first + len(whole)))
 
 
 def _left(memory: int, dim: int) -> int:
