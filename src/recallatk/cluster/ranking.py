@@ -65,7 +65,7 @@ def rank(
     memory: int | None = None,
     threads: int | None = None,
     plan: RankingPlan | None = None,
-    first: int = 0,
+    start: int = 0,
 ) -> Iterator[Ranking]:
     """Count what stands ahead of the positives of each query, on a cluster; see `recallatk.ranking.rank`.
 
@@ -80,7 +80,7 @@ def rank(
         memory: bytes that the process of a worker may hold; default half of its node's memory, shared by its cores.
         threads: cores of each task; default one.
         plan: how many rows a block and a shard have; default what fits.
-        first: the first query that is ranked; those before it are left out.
+        start: the first query that is ranked; those before it are left out.
 
     Yields:
         Blocks that cover the queries in order, each as soon as it and those before it are there.
@@ -89,23 +89,23 @@ def rank(
         raise ChoiceError(f"--backend {backend}: on a cluster choose auto, native, numpy or torch")
     if backend == "torch" and not any(node.gpus for node in engine.nodes):
         raise ChoiceError("--backend torch: no node of the cluster has a GPU; choose auto, native or numpy")
-    if first >= len(query) or not len(gallery):
+    if start >= len(query) or not len(gallery):
         return
     threads = threads or 1
     plan = plan or plan_ranking(
         len(query), len(gallery), query.dim, engine.nodes, alone=query is gallery, memory=memory, threads=threads
     )
     # Merges are one task in seven; of the first pass nobody knows before.
-    before = first / len(query)
+    before = start / len(query)
     tasks = math.ceil(plan.tasks * (1 - (before**2 if query is gallery else before)))
     engine.total = len(engine.spent) + tasks + tasks // (FAN_IN - 1)
     work = _Work(engine, Scale.of(gallery), relevance, query, gallery, plan, backend, threads)
     if depth == "all":
-        yield from _rank_all(work, limit, first)
+        yield from _rank_all(work, limit, start)
     elif query is gallery:
-        yield from _rank_self(work, first)
+        yield from _rank_self(work, start)
     else:
-        yield from _rank_first(work, first)
+        yield from _rank_first(work, start)
     engine.finish()
 
 
@@ -117,7 +117,7 @@ def rank_blocks_of_scores(
     depth: Depth = "first",
     memory: int | None = None,
     queries: int | None = None,
-    first: int = 0,
+    start: int = 0,
 ) -> Iterator[Ranking]:
     """The same counts from similarities that somebody else computed; see `recallatk.ranking.rank_scores`.
 
@@ -128,7 +128,7 @@ def rank_blocks_of_scores(
         depth: as for `rank`.
         memory: as for `rank`.
         queries: how many a task has; default four tasks a core.
-        first: as for `rank`.
+        start: as for `rank`.
 
     Yields:
         Blocks that cover the queries in order.
@@ -137,7 +137,7 @@ def rank_blocks_of_scores(
     queries = queries or max(1, math.ceil(relevance.n_queries / (IN_FLIGHT * engine.cores)))
     everything = slice(0, relevance.n_gallery)
     waiting: deque[Ref] = deque()
-    for some in slices(relevance.n_queries, queries, first=first):
+    for some in slices(relevance.n_queries, queries, first=start):
         own = scores.part(some) if isinstance(scores, RankedRows) else MappedFile.of(scores, some)
         own = engine.share(np.ascontiguousarray(scores[some])) if own is None else own  # type: ignore[index]
         part = relevance.part(some, everything)
@@ -228,12 +228,12 @@ def _taken(engine: Engine, waiting: Waiting, ranking: Callable[..., Ranking], *,
         yield ranking(*waiting.popleft())
 
 
-def _rank_first(work: _Work, first: int) -> Iterator[Ranking]:
+def _rank_first(work: _Work, start: int) -> Iterator[Ranking]:
     """Queries that are not the gallery: every shard against every block of queries."""
     shards = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
     ranking = functools.partial(_ranking, work)
     waiting: Waiting = deque()
-    for queries in slices(len(work.query), work.plan.block, first=first):
+    for queries in slices(len(work.query), work.plan.block, first=start):
         own = work.broadcast(queries)
         best = work.first_pass(_best, merge_best_positives, own, queries, shards)
         counts = Merge(work.engine, merge_counts)
@@ -246,11 +246,11 @@ def _rank_first(work: _Work, first: int) -> Iterator[Ranking]:
     yield from _taken(work.engine, waiting, ranking, held=0)
 
 
-def _rank_self(work: _Work, first: int) -> Iterator[Ranking]:
-    """A set ranked against itself: each pair of its parts once, for both; parts before `first` are gallery alone."""
-    rows_of_parts = [*slices(first, work.plan.shard), *slices(len(work.gallery), work.plan.shard, first=first)]
+def _rank_self(work: _Work, start: int) -> Iterator[Ranking]:
+    """A set ranked against itself: each pair of its parts once, for both; those before `start` are gallery alone."""
+    rows_of_parts = [*slices(start, work.plan.shard), *slices(len(work.gallery), work.plan.shard, first=start)]
     parts = [(rows, work.rows(work.gallery, rows)) for rows in rows_of_parts]
-    before = math.ceil(first / work.plan.shard)
+    before = math.ceil(start / work.plan.shard)
     bests = {
         place: work.first_pass(_best, merge_best_positives, parts[place][1], parts[place][0], parts)
         for place in range(before, len(parts))
@@ -278,7 +278,7 @@ def _rank_self(work: _Work, first: int) -> Iterator[Ranking]:
     yield from _taken(work.engine, waiting, ranking, held=0)
 
 
-def _rank_all(work: _Work, limit: Counts | None, first: int) -> Iterator[Ranking]:
+def _rank_all(work: _Work, limit: Counts | None, start: int) -> Iterator[Ranking]:
     """All levels: blocks of queries have no more positives than a worker may judge."""
     shards = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
     pairs = Block.within(work.plan.memory, work.query.dim).pairs
@@ -291,8 +291,8 @@ def _rank_all(work: _Work, limit: Counts | None, first: int) -> Iterator[Ranking
         return dataclasses.replace(block, queries=queries)
 
     size = Block(work.plan.block, max(pairs // 2, 1))
-    for rest in query_blocks(work.relevance.pairs[first:] + 1, size):
-        queries = slice(first + rest.start, first + rest.stop)
+    for rest in query_blocks(work.relevance.pairs[start:] + 1, size):
+        queries = slice(start + rest.start, start + rest.stop)
         own = work.broadcast(queries)
         found = work.first_pass(_positives, merge_positives, own, queries, shards)
         levels = work.run(_levels, found)

@@ -64,7 +64,7 @@ def evaluate_embeddings(
         threads: how many; default as many as there are cores.
         provenance: what is known of encoder and data, for the record.
         rank: what ranks: `recallatk.ranking.rank`, or what counts the same elsewhere.
-        keep: what keeps blocks of the ranking while it runs; `rank` must then know where to begin (`first`).
+        keep: what keeps blocks of the ranking while it runs; `rank` must then know where to begin (`start`).
 
     Raises:
         RecallatkError: the sets do not fit each other or the protocol, or no query has a positive.

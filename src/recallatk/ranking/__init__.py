@@ -53,7 +53,7 @@ RankScores: TypeAlias = Callable[..., Iterator[Ranking]]
 Keep: TypeAlias = Callable[[object, int, Callable[..., Iterator[Ranking]]], Iterator[Ranking]]
 """What keeps blocks of a ranking while it runs, so that it need not begin anew.
 
-Called with everything that the counts depend on, the number of queries, and what ranks from one of them on (`first`);
+Called with everything that the counts depend on, the number of queries, and what ranks from one of them on (`start`);
 gives all blocks.
 """
 

@@ -51,7 +51,7 @@ def kept_in(folder: str) -> Iterator[Kept]:
     kept = Kept(folder)
     try:
         yield kept
-    except SystemExit:  # all is delivered: a condition is not met, or another encoder failed
+    except (SystemExit, BrokenPipeError):  # all is delivered: a condition is not met, the reader has seen enough
         _remove(kept)
         raise
     _remove(kept)
@@ -78,7 +78,7 @@ def _blocks(kept: Kept, notes: list[str], depends: object, n: int, rank_from: Ra
     if before:
         notes.append(f"ranked {n - before:,} of {n:,} queries; {before:,} were ranked before")
     keeps = True
-    for block in rank_from(first=before) if before < n else ():
+    for block in rank_from(start=before) if before < n else ():
         if keeps:
             try:
                 data = _packed(block)
