@@ -258,12 +258,12 @@ def _rank_self(work: _Work, start: int) -> Iterator[Ranking]:
     counts = [Merge(work.engine, merge_counts) for _ in parts]
     ranking = functools.partial(_ranking, work)
     waiting: Waiting = deque()
-    for i, (queries, own) in enumerate(parts):
-        for j in range(max(i, before), len(parts)):
+    for i, (queries, own) in list(enumerate(parts))[before:]:
+        for j in (*range(before), *range(i, len(parts))):
             rows, other = parts[j]
-            if i < before:
-                part = work.relevance.part(rows, queries)
-                counts[j].add(work.run(_count, other, own, part, queries.start, bests[j], *work.choices))
+            if j < before:
+                part = work.relevance.part(queries, rows)
+                counts[i].add(work.run(_count, own, other, part, rows.start, bests[i], *work.choices))
             elif i == j:
                 part = work.relevance.part(queries, queries)
                 counts[i].add(work.run(_count_alone, own, part, bests[i], *work.choices))
@@ -273,8 +273,7 @@ def _rank_self(work: _Work, start: int) -> Iterator[Ranking]:
                 counts[i].add(here)
                 counts[j].add(there)
             yield from _taken(work.engine, waiting, ranking, held=len(parts))
-        if i >= before:  # nothing more comes for these queries
-            waiting.append((queries, bests[i], counts[i].root()))
+        waiting.append((queries, bests[i], counts[i].root()))  # nothing more comes for these queries
     yield from _taken(work.engine, waiting, ranking, held=0)
 
 
