@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recallatk.cluster import Node, estimate_ranking, plan_ranking
 from recallatk.embeddings import parts
 from recallatk.evaluation import evaluate_embeddings, evaluate_scores
 from recallatk.ranking import Ranking, rank, rank_scores
@@ -184,6 +185,15 @@ def test_anything_that_a_count_depends_on_makes_it_another_ranking(tmp_path):
     assert same.asked == [20, 30]
 
 
+def test_rows_of_one_label_in_another_order_are_another_ranking(tmp_path):
+    """Relevance is the same for both, and embeddings are hashed in the order of ids."""
+    rows = other(labels=("x",) * N)
+    interrupted(tmp_path, query=rows)
+    fresh = Cluster()
+    evaluated(tmp_path, fresh, query=rows.take(range(N - 1, -1, -1)))
+    assert fresh.asked[0] == 0
+
+
 CODE = """\
 import sys
 sys.path.insert(0, {tests!r})
@@ -271,3 +281,14 @@ def test_a_folder_that_cannot_be_written_is_a_note(tmp_path):
     assert_same(report, evaluate_embeddings(rows_of()))
     assert notes[-1].startswith("blocks of the ranking are not kept: ")
     assert "\n" not in "".join(notes)
+
+
+def test_a_block_of_queries_takes_a_cluster_ten_minutes_at_the_most():
+    node = Node("node", 8, 0, 64 * 10**9)
+    for n_queries, n_gallery in ((131_072, 10**8), (10**6, 3 * 10**7)):
+        plan = plan_ranking(n_queries, n_gallery, 512, [node], alone=False)
+        whole = estimate_ranking(n_queries, n_gallery, 512, plan, [node], alone=False).seconds
+        assert whole * plan.block / n_queries <= 1.3 * 600
+    assert (
+        plan_ranking(20_000, 10**9, 512, [node], alone=False).block >= 10_000
+    )  # fewer would read the gallery too often
