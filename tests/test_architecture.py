@@ -58,6 +58,7 @@ ARROWS: dict[str, set[str]] = {
         "encoding",
         "embeddings",
         "relevance",
+        "ranking",
         "cluster",
         "signature",
         "evaluation",

@@ -72,6 +72,47 @@ def test_the_counts_of_any_cut_are_those_of_one_machine(engine, maker, similarit
         assert_same(found, expected, f"{maker}, blocks of {block}, shards of {shard}")
 
 
+@pytest.mark.parametrize("depth", ["first", "all"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_ranking_can_begin_behind_any_query(engine, alone, depth):
+    rng = np.random.default_rng([2, alone])
+    query = sample(rng, "duplicates", 70, name="query")
+    gallery = None if alone else sample(rng, "duplicates", 130)
+    relevance = build_relevance(query, gallery, EvalProtocol())
+    grids = grids_of(query, gallery, EvalProtocol())
+    limit = rng.integers(1, 30, 70) if depth == "all" else None
+    choices = {"engine": engine, "depth": depth, "limit": limit, "plan": RankingPlan(20, 30 - 10 * alone, 500 * MB, 9)}
+    expected = columns_of(rank_here(*grids, relevance, depth=depth, limit=limit, backend="reference"))
+    begun = list(rank(*grids, relevance, **choices))
+    assert_same(columns_of(begun), expected, "from the first query on")
+    for block in begun:
+        before = [one for one in begun if one.queries.stop <= block.queries.stop]
+        rest = rank(*grids, relevance, **choices, start=block.queries.stop)
+        assert_same(columns_of([*before, *rest]), expected, f"behind {block.queries.stop}")
+    first = 33  # of a cluster that cut otherwise
+    rest = list(rank(*grids, relevance, **choices, start=first))
+    assert rest[0].queries.start == first
+    np.testing.assert_array_equal(np.concatenate([one.n_candidates for one in rest]), expected["n_candidates"][first:])
+    found = np.concatenate([one.best_positive for one in rest])
+    np.testing.assert_array_equal(found, expected["best_positive"][first:])
+
+
+@pytest.mark.parametrize("depth", ["first", "all"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_blocks_are_given_while_others_are_still_counted(engine, alone, depth, monkeypatch):
+    rng = np.random.default_rng(3)
+    query = sample(rng, "clusters", 70, name="query")
+    gallery = None if alone else sample(rng, "clusters", 130)
+    relevance = build_relevance(query, gallery, EvalProtocol())
+    grids = grids_of(query, gallery, EvalProtocol())
+    handed = []
+    plain = type(engine).run
+    monkeypatch.setattr(type(engine), "run", lambda *given, **how: (handed.append(0), plain(*given, **how))[1])
+    plan = RankingPlan(35, 7 if alone else 4, 500 * MB, 0)
+    at_block = [len(handed) for _ in rank(*grids, relevance, engine=engine, depth=depth, plan=plan)]
+    assert at_block[0] < len(handed)
+
+
 def test_near_tied_best_positives_lie_in_different_shards(engine):
     rng = np.random.default_rng(3)
     query = sample(rng, "clusters", 20, name="query")
@@ -173,8 +214,10 @@ def test_scores_are_ranked_in_blocks_of_queries(engine, depth, tmp_path):
     relevance = build_relevance(gallery, None, EvalProtocol())
     expected = columns_of(rank_scores(scores, relevance, depth=depth))
     for matrix in (scores, np.load(tmp_path / "scores.npy", mmap_mode="r")):
-        blocks = rank_blocks_of_scores(matrix, relevance, engine=engine, depth=depth, queries=13)
+        blocks = list(rank_blocks_of_scores(matrix, relevance, engine=engine, depth=depth, queries=13))
         assert_same(columns_of(blocks), expected, "scores")
+        rest = rank_blocks_of_scores(matrix, relevance, engine=engine, depth=depth, queries=17, start=26)
+        assert_same(columns_of([*blocks[:2], *rest]), expected, "scores behind the first")
     scores[41, 2] = np.nan
     with pytest.raises(RecallatkError, match="row 41 holds NaN"):
         list(rank_blocks_of_scores(scores, relevance, engine=engine, queries=13))

@@ -186,7 +186,7 @@ def test_two_encodings_at_once_do_not_wait_for_each_other(tmp_path):
 def test_a_task_that_dies_every_time_is_one_line():
     with (
         joined("ray", cores=1) as engine,
-        pytest.raises(RecallatkError, match="the cluster lost a task, 6 times") as caught,
+        pytest.raises(RecallatkError, match=r"a task, 6 times.*blocks of a ranking.*are kept") as caught,
     ):
         engine.fetch(engine.run(os._exit, 1))
     assert "\n" not in str(caught.value)
@@ -203,6 +203,40 @@ with joined("ray", cores=1) as engine:
         time.sleep(3)
 print("the result")
 """
+
+
+KILLED = """\
+import os, signal, sys
+from recallatk.cli import main
+from recallatk.embeddings import parts
+plain = parts.write_bytes
+def write_bytes(*given):
+    plain(*given)
+    os.kill(os.getpid(), signal.SIGKILL)
+parts.write_bytes = write_bytes
+main(sys.argv[1:])
+"""
+
+
+def test_a_ranking_whose_driver_was_killed_goes_on_behind_what_is_finished(nodes, tmp_path):
+    cluster, _ = nodes
+    rng = np.random.default_rng(14)
+    rows = rng.normal(size=(20_000, 16)).astype(np.float32)
+    rows[::9] = rows[0]
+    np.save(tmp_path / "rows.npy", rows)
+    (tmp_path / "rows.txt").write_text("\n".join(str(i) for i in rng.integers(0, 4000, len(rows))))
+    rank_rows = ["eval", "--query", str(tmp_path / "rows.npy"), "--query-labels", str(tmp_path / "rows.txt")]
+    there = [*rank_rows, "--cluster", cluster.address, "--parts", str(tmp_path)]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *there], timeout=MOST_SECONDS / 3)
+    assert killed.returncode == -signal.SIGKILL
+    (file,) = tmp_path.glob("ranking/*/block-*.npz")
+    before = int(file.name.split("-")[2])
+    assert 0 < before < len(rows)
+    here = subprocess.run([*COMMAND, *rank_rows], capture_output=True, text=True, check=True)
+    again = subprocess.run([*COMMAND, *there], capture_output=True, text=True, timeout=MOST_SECONDS / 3)
+    assert (again.returncode, again.stdout) == (0, here.stdout)
+    assert f"ranked {20_000 - before:,} of 20,000 queries; {before:,} were ranked before" in again.stderr
+    assert not list((tmp_path / "ranking").iterdir())
 
 
 def test_what_ray_tells_of_dead_workers_is_not_on_stdout():

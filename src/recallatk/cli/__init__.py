@@ -182,8 +182,8 @@ def eval_(
     several = len(planned.runs) > 1
     of = "" if planned.views else "encoder "
     choices = {**engine, "intervals": intervals, "cluster": cluster.run_on}
-    runs = _evaluate(jobs, protocol, metric, choices, started, several=several, of=of, quiet=output.quiet)
-    with session(cluster):
+    with session(cluster), cluster.keeping(encoding.cache()) as choices["kept"]:
+        runs = _evaluate(jobs, protocol, metric, choices, started, several=several, of=of, quiet=output.quiet)
         deliver(
             runs,
             output,

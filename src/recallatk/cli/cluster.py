@@ -30,7 +30,8 @@ class Cluster:
             --memory and --threads are then those of each worker. With such a value --cluster is the same flag.
         num_gpus: copies of the model, each with a GPU of its own; by default one for each GPU there is. 0: on CPUs.
         parts: where rows are written while images are encoded, a folder that every node reads or an address such as
-            s3://bucket/folder; an interrupted run goes on there. By default a folder in that of the cache.
+            s3://bucket/folder; an interrupted run goes on there. By default a folder in that of the cache. Finished
+            blocks of a ranking are kept there too until the command is done; elsewhere not with --no-cache.
         dry_run: only say what the cluster is, how the work would be cut, and what it would take.
     """
 
@@ -64,6 +65,18 @@ class Cluster:
         if several and self.parts is not None:
             raise ChoiceError("--parts is for the rows of one encoder; leave it out, or give one --encoder")
         return Elsewhere(self.run_on, folder or self.parts, self.num_gpus, overwrite)
+
+    def keeping(self, cache: Any) -> contextlib.AbstractContextManager[Any]:
+        """What keeps finished blocks of a ranking, below --parts or in the folder of the cache; None: nothing does."""
+        from recallatk.cache import cache_folder
+        from recallatk.embeddings import parts
+        from recallatk.run import kept_in
+
+        if self.run_on is None or (self.parts is None and cache is None):
+            return contextlib.nullcontext()
+        if self.parts is not None:
+            return kept_in(parts.inside(self.parts, "ranking"))
+        return kept_in(str(cache_folder(cache.folder) / "rankings"))
 
 
 NO_CLUSTER = Cluster()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from recallatk.cli.cluster import NO_CLUSTER, Cluster
+from recallatk.cli.cluster import NO_CLUSTER, Cluster, session
 from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_INTERVALS,
@@ -58,6 +58,7 @@ def score(
         report: write an HTML page that shows the number and the queries; without lists or pictures, which take
             embeddings and images.
     """
+    from recallatk.cache import Cache
     from recallatk.run import score_files
 
     started = datetime.now(UTC)
@@ -77,5 +78,6 @@ def score(
         "cluster": cluster.run_on,
     }
     qrels = None if scores.qrels is None else read_qrels(scores.qrels, protocol)
-    found = score_files(vars(scores), qrels=qrels, **common)
-    deliver(iter([("scores", found, None)]), output, folders, several=False, make_page=make_page)
+    with session(cluster), cluster.keeping(Cache()) as common["kept"]:
+        found = score_files(vars(scores), qrels=qrels, **common)
+        deliver(iter([("scores", found, None)]), output, folders, several=False, make_page=make_page)

@@ -175,6 +175,12 @@ class Engine:
             self._running.clear()
             raise
 
+    def ready(self, ref: Ref) -> bool:
+        """Whether the value behind a `Ref` is there; of a task that failed it is what it raised."""
+        import ray
+
+        return bool(ray.wait([ref], timeout=0)[0])
+
     def finish(self) -> None:
         """Wait for everything that runs."""
         self._check(1)
@@ -310,7 +316,8 @@ def in_one_line() -> Iterator[None]:
     except RayError as error:
         raise RecallatkError(
             f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {first_line(error)}); run the "
-            "command again: parts of encoding that are finished are kept"
+            "command again: parts of encoding and blocks of a ranking that are finished are kept (these not with "
+            "--no-cache)"
         ) from error
 
 

@@ -28,6 +28,10 @@ MOST_MEMORY = 4 * 2**30
 MOST_ROWS = 2**17
 """More rows a block or shard save no time, and a task that is lost costs more."""
 
+KEPT_SECONDS, KEPT_ROWS = 600, 2**14
+"""A block of queries is kept when it is finished, so that it takes the whole cluster no longer than this, by the model.
+Blocks of fewer rows would read and pack the gallery too often."""
+
 LEAST_ROWS = 2**12
 """Fewer rows would cost more to hand over than to count."""
 
@@ -99,7 +103,8 @@ def plan_ranking(
         shard = block = _rows(n_gallery, parts, most)
         parts = math.ceil(n_gallery / shard)
         return RankingPlan(block, shard, memory, parts * (parts + 1) // 2, most_pairs(memory, dim))
-    block = _rows(n_queries, 1, most)
+    kept = int(KEPT_SECONDS * slots / (n_gallery * dim * SECONDS_A_PRODUCT))
+    block = _rows(n_queries, 1, min(most, max(kept, KEPT_ROWS)))
     blocks = math.ceil(n_queries / block)
     shard = _rows(n_gallery, math.ceil(wanted / blocks), most)
     return RankingPlan(block, shard, memory, blocks * math.ceil(n_gallery / shard))

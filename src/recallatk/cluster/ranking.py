@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,9 @@ from recallatk.cluster.plan import RankingPlan, most_pairs, plan_deep_ranking, p
 from recallatk.cluster.sources import MappedFile, Pieces, Scale
 from recallatk.ranking import BACKENDS, Block, Depth, Grid, RankedRows, Ranking
 from recallatk.ranking.blocks import query_blocks, slices
-from recallatk.ranking.counts import Counts
+from recallatk.ranking.counts import Counts, join_blocks
 from recallatk.ranking.grid import StreamedRows
-from recallatk.ranking.shards import merge_best_positives, merge_counts, ranking_of_shards
+from recallatk.ranking.shards import merge_best_positives, merge_counts
 from recallatk.relevance import Relevance
 from recallatk.types import ChoiceError, release_pages
 
@@ -49,6 +49,7 @@ def rank(
     memory: int | None = None,
     threads: int | None = None,
     plan: RankingPlan | None = None,
+    start: int = 0,
 ) -> Iterator[Ranking]:
     """Count what stands ahead of the positives of each query, on a cluster; see `recallatk.ranking.rank`.
 
@@ -63,15 +64,16 @@ def rank(
         memory: bytes that the process of a worker may hold; default half of its node's memory, shared by its cores.
         threads: cores of each task; default one.
         plan: how many rows a block and a shard have; default what fits.
+        start: the first query that is ranked; those before it are left out.
 
     Yields:
-        Blocks that cover the queries in order.
+        Blocks that cover the queries in order, each as soon as it and those before it are there.
     """
     if backend not in ("auto", *BACKENDS) or backend == "reference":
         raise ChoiceError(f"--backend {backend}: on a cluster choose auto, native, numpy or torch")
     if backend == "torch" and not any(node.gpus for node in engine.nodes):
         raise ChoiceError("--backend torch: no node of the cluster has a GPU; choose auto, native or numpy")
-    if not len(query) or not len(gallery):
+    if start >= len(query) or not len(gallery):
         return
     threads, given = threads or 1, plan is not None
     alone, size = query is gallery, (len(query), len(gallery), query.dim)
@@ -80,14 +82,16 @@ def rank(
     if depth == "all" and not halved and not given:
         plan = plan_deep_ranking(relevance.pairs, *size[1:], engine.nodes, memory=memory, threads=threads)
     # Merges are one task in seven; of the first pass nobody knows before.
-    engine.total = len(engine.spent) + plan.tasks + plan.tasks // (FAN_IN - 1)
+    before = start / len(query)
+    left = math.ceil(plan.tasks * (1 - (before**2 if halved else before)))
+    engine.total = len(engine.spent) + left + left // (FAN_IN - 1)
     work = _Work(engine, Scale.of(gallery), relevance, query, gallery, plan, backend, threads)
     if halved:
-        yield from _rank_self(work, _ALL if depth == "all" else _FIRST, limit)
+        yield from _rank_self(work, _ALL if depth == "all" else _FIRST, limit, start)
     elif depth == "all":
-        yield from _rank_all(work, limit)
+        yield from _rank_all(work, limit, start)
     else:
-        yield from _rank_first(work)
+        yield from _rank_first(work, start)
     engine.finish()
 
 
@@ -99,6 +103,7 @@ def rank_blocks_of_scores(
     depth: Depth = "first",
     memory: int | None = None,
     queries: int | None = None,
+    start: int = 0,
 ) -> Iterator[Ranking]:
     """The same counts from similarities that somebody else computed; see `recallatk.ranking.rank_scores`.
 
@@ -109,6 +114,7 @@ def rank_blocks_of_scores(
         depth: as for `rank`.
         memory: as for `rank`.
         queries: how many a task has; default four tasks a core.
+        start: as for `rank`.
 
     Yields:
         Blocks that cover the queries in order.
@@ -116,18 +122,15 @@ def rank_blocks_of_scores(
     memory = task_memory(engine.nodes, memory)
     queries = queries or max(1, math.ceil(relevance.n_queries / (IN_FLIGHT * engine.cores)))
     everything = slice(0, relevance.n_gallery)
-    waiting: deque[tuple[int, Ref]] = deque()
+    waiting: Waiting = deque()
     size = Block(queries, most_pairs(memory, 1) if depth == "all" else 2**62)
-    for some in query_blocks(relevance.pairs + 1, size):
+    for some in _blocks_from(start, relevance, size):
         own = scores.part(some) if isinstance(scores, RankedRows) else MappedFile.of(scores, some)
         own = engine.share(np.ascontiguousarray(scores[some])) if own is None else own  # type: ignore[index]
         part = relevance.part(some, everything)
-        ranking = engine.run(tasks.scored, own, part, some.start, depth, memory, memory=memory)
-        waiting.append((some.start, ranking))
-        while len(waiting) > IN_FLIGHT * engine.cores:
-            yield from _rankings(engine, *waiting.popleft())
-    for one in waiting:
-        yield from _rankings(engine, *one)
+        waiting.append((some, engine.run(tasks.scored, own, part, some.start, depth, memory, memory=memory)))
+        yield from _taken(engine, waiting, held=IN_FLIGHT * engine.cores)
+    yield from _taken(engine, waiting, held=0)
     engine.finish()
 
 
@@ -214,23 +217,37 @@ class _Work:
         return root
 
 
-def _rank_first(work: _Work) -> Iterator[Ranking]:
+Waiting: TypeAlias = deque[tuple[slice, Ref]]
+"""Blocks of queries whose tasks are handed over: the queries, and their rankings to come."""
+
+
+def _taken(engine: Engine, waiting: Waiting, *, held: int) -> Iterator[Ranking]:
+    """The first blocks that wait, as far as they are there; of more than `held` the first is waited for."""
+    while waiting and (len(waiting) > held or engine.ready(waiting[0][1])):
+        queries, ref = waiting.popleft()
+        whole = tasks.wide(join_blocks(engine.fetch(ref)))
+        yield dataclasses.replace(whole, queries=queries)
+
+
+def _blocks_from(start: int, relevance: Relevance, size: Block) -> Iterator[slice]:
+    """The queries from one on in blocks of no more queries, and of these with all positives."""
+    for rest in query_blocks(relevance.pairs[start:] + 1, size):
+        yield slice(start + rest.start, start + rest.stop)
+
+
+def _rank_first(work: _Work, start: int) -> Iterator[Ranking]:
     """Queries that are not the gallery: every shard against every block of queries."""
     shards = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
-    waiting: deque[tuple[slice, Ref, Ref]] = deque()
-    for queries in slices(len(work.query), work.plan.block):
+    waiting: Waiting = deque()
+    for queries in slices(len(work.query), work.plan.block, first=start):
         own = work.broadcast(queries)
         best = work.first_pass(tasks.best, merge_best_positives, own, queries, shards)
         counts = Merge(work.engine, merge_counts)
         for rows, where in shards:
-            counts.add(
-                work.run(tasks.count, own, where, work.relevance.part(queries, rows), rows.start, best, *work.choices)
-            )
-        waiting.append((queries, best, counts.root()))
-        while len(waiting) > HELD:
-            yield _ranking(work, *waiting.popleft())
-    for one in waiting:
-        yield _ranking(work, *one)
+            counts.add(work.run(tasks.count, own, where, work.relevance.part(queries, rows), best, *work.choices))
+            yield from _taken(work.engine, waiting, held=HELD)
+        waiting.append((queries, work.run(tasks.ranking, best, counts.root(), work.scale.unit, None)))
+    yield from _taken(work.engine, waiting, held=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,13 +256,31 @@ class _Passes:
 
     find: Any
     merge_found: Any
+    count: Any
     count_alone: Any
     count_each_other: Any
     merge_counts: Any
+    ranking: Any
 
 
-_FIRST = _Passes(tasks.best, merge_best_positives, tasks.count_alone, tasks.count_each_other, merge_counts)
-_ALL = _Passes(tasks.positives, tasks.together, tasks.count_all_alone, tasks.count_all_each_other, tasks.added)
+_FIRST = _Passes(
+    find=tasks.best,
+    merge_found=merge_best_positives,
+    count=tasks.count,
+    count_alone=tasks.count_alone,
+    count_each_other=tasks.count_each_other,
+    merge_counts=merge_counts,
+    ranking=tasks.ranking,
+)
+_ALL = _Passes(
+    find=tasks.positives,
+    merge_found=tasks.together,
+    count=tasks.count_all,
+    count_alone=tasks.count_all_alone,
+    count_each_other=tasks.count_all_each_other,
+    merge_counts=tasks.added,
+    ranking=tasks.deep_ranking,
+)
 
 
 def _levels_fit(relevance: Relevance, plan: RankingPlan) -> bool:
@@ -254,42 +289,47 @@ def _levels_fit(relevance: Relevance, plan: RankingPlan) -> bool:
     return bool(pairs.max() <= plan.pairs // 2)
 
 
-def _rank_self(work: _Work, passes: _Passes, limit: Counts | None) -> Iterator[Ranking]:
-    """A set ranked against itself: each pair of its parts once, for both."""
-    parts = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
-    limits = [None if limit is None else limit[rows] for rows, _ in parts]
-    found = [work.first_pass(passes.find, passes.merge_found, where, rows, parts) for rows, where in parts]
-    known = found
-    if passes is _ALL:
-        known = [work.run(tasks.know, *one) for one in zip(found, limits, strict=True)]
+def _rank_self(work: _Work, passes: _Passes, limit: Counts | None, start: int) -> Iterator[Ranking]:
+    """A set ranked against itself: each pair of its parts once, for both; those before `start` are gallery alone."""
+    rows_of_parts = [*slices(start, work.plan.shard), *slices(len(work.gallery), work.plan.shard, first=start)]
+    parts = [(rows, work.rows(work.gallery, rows)) for rows in rows_of_parts]
+    before = math.ceil(start / work.plan.shard)
+    found, known = {}, {}
+    for place, (rows, own) in list(enumerate(parts))[before:]:
+        found[place] = known[place] = work.first_pass(passes.find, passes.merge_found, own, rows, parts)
+        if passes is _ALL:
+            known[place] = work.run(tasks.know, found[place], None if limit is None else limit[rows])
     counts = [Merge(work.engine, passes.merge_counts) for _ in parts]
-    for i, (queries, own) in enumerate(parts):
-        for j, (rows, other) in enumerate(parts[i:], start=i):
-            if i == j:
+    waiting: Waiting = deque()
+    for i, (queries, own) in list(enumerate(parts))[before:]:
+        for j in (*range(before), *range(i, len(parts))):
+            rows, other = parts[j]
+            if j < before:
+                part = work.relevance.part(queries, rows)
+                counts[i].add(work.run(passes.count, own, other, part, known[i], *work.choices))
+            elif i == j:
                 part = work.relevance.part(queries, queries)
                 counts[i].add(work.run(passes.count_alone, own, part, known[i], *work.choices))
-                continue
-            both = work.relevance.part(queries, rows), work.relevance.part(rows, queries)
-            two = known[i], known[j]
-            here, there = work.run(passes.count_each_other, own, other, both, *two, *work.choices, returns=2)
-            counts[i].add(here)
-            counts[j].add(there)
-        counts[i].root()  # nothing more comes for these queries
-    for (queries, _), first, counted, within in zip(parts, found, counts, limits, strict=True):
-        if passes is _FIRST:
-            yield _ranking(work, queries, first, counted.root())
-        else:
-            ranking = work.run(tasks.deep_ranking, first, counted.root(), work.scale.unit, within)
-            yield from _rankings(work.engine, queries.start, ranking)
+            else:
+                both = work.relevance.part(queries, rows), work.relevance.part(rows, queries)
+                two = known[i], known[j]
+                here, there = work.run(passes.count_each_other, own, other, both, *two, *work.choices, returns=2)
+                counts[i].add(here)
+                counts[j].add(there)
+            yield from _taken(work.engine, waiting, held=len(parts))
+        within = None if limit is None else limit[queries]
+        # Nothing more comes for these queries.
+        waiting.append((queries, work.run(passes.ranking, found[i], counts[i].root(), work.scale.unit, within)))
+    yield from _taken(work.engine, waiting, held=0)
 
 
-def _rank_all(work: _Work, limit: Counts | None) -> Iterator[Ranking]:
+def _rank_all(work: _Work, limit: Counts | None, start: int) -> Iterator[Ranking]:
     """All levels: blocks of queries have no more positives than a worker may judge."""
     everything = slice(0, len(work.gallery))
     whole = work.opened_later()
     shards = [(rows, whole.part(rows)) for rows in work.shards]
-    waiting: deque[tuple[int, Ref]] = deque()
-    for queries in query_blocks(work.relevance.pairs + 1, Block(work.plan.block, work.plan.pairs)):
+    waiting: Waiting = deque()
+    for queries in _blocks_from(start, work.relevance, Block(work.plan.block, work.plan.pairs)):
         own = whole.part(queries) if work.query is work.gallery else work.rows(work.query, queries)
         within = None if limit is None else limit[queries]
         if len(shards) == 1:
@@ -303,20 +343,6 @@ def _rank_all(work: _Work, limit: Counts | None) -> Iterator[Ranking]:
                 part = work.relevance.part(queries, rows)
                 counts.add(work.run(tasks.count_all, own, where, part, known, *work.choices))
             ranking = work.run(tasks.deep_ranking, found, counts.root(), work.scale.unit, within)
-        waiting.append((queries.start, ranking))
-        while len(waiting) > IN_FLIGHT * work.engine.cores:
-            yield from _rankings(work.engine, *waiting.popleft())
-    for one in waiting:
-        yield from _rankings(work.engine, *one)
-
-
-def _rankings(engine: Engine, first: int, ref: Ref) -> Iterator[Ranking]:
-    """What a task gave for the queries from one on."""
-    for block in engine.fetch(ref):
-        queries = slice(block.queries.start + first, block.queries.stop + first)
-        yield dataclasses.replace(tasks.wide(block), queries=queries)
-
-
-def _ranking(work: _Work, queries: slice, best: Ref, counts: Ref) -> Ranking:
-    found = ranking_of_shards(work.engine.fetch(best), work.engine.fetch(counts), unit=work.scale.unit)
-    return dataclasses.replace(found, queries=queries)
+        waiting.append((queries, ranking))
+        yield from _taken(work.engine, waiting, held=IN_FLIGHT * work.engine.cores)
+    yield from _taken(work.engine, waiting, held=0)

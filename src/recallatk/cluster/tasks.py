@@ -33,6 +33,7 @@ from recallatk.ranking.shards import (
     merge_all_counts,
     merge_positives,
     positives_in_shard,
+    ranking_of_shards,
 )
 from recallatk.relevance import Relevance
 
@@ -46,11 +47,11 @@ def best(own: Any, where: Any, part: Relevance, first: int, scale: Scale, memory
 
 
 def count(
-    own: Any, where: Any, part: Relevance, first: int, bests: BestPositives,
+    own: Any, where: Any, part: Relevance, bests: BestPositives,
     scale: Scale, memory: int, backend: str, threads: int,
 ) -> ShardCounts:  # fmt: skip
     """The second pass."""
-    query, shard = scale.grid(own).load(), Shard(scale.grid(where).load(), part, first)
+    query, shard = scale.grid(own).load(), Shard(scale.grid(where).load(), part, 0)
     memory = left(memory, query.dim)
     with _blas(threads):
         return count_in_shard(query, shard, bests, backend=backend, memory=memory, threads=threads)
@@ -75,6 +76,11 @@ def count_each_other(
     memory = left(memory, one.dim)
     with _blas(threads):
         return count_both(one, other, parts, (bests, other_bests), backend=backend, memory=memory, threads=threads)
+
+
+def ranking(bests: BestPositives, counts: ShardCounts, unit: float, _: Counts | None) -> list[Ranking]:
+    """The ranking that both passes give."""
+    return [compact(ranking_of_shards(bests, counts, unit=unit))]
 
 
 def positives(own: Any, where: Any, part: Relevance, first: int, scale: Scale, memory: int) -> Positives:

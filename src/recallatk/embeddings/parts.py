@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
+import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -158,12 +158,17 @@ def file_system(folder: str) -> tuple[Any, str]:
 
 def list_parts(folder: str) -> tuple[str, ...]:
     """The files of the parts that are there, in the order of their numbers; none where there is no folder."""
+    found = {int(match[1]): match[0] for name in list_files(folder) if (match := _PART.fullmatch(name))}
+    return tuple(found[number] for number in sorted(found))
+
+
+def list_files(folder: str) -> tuple[str, ...]:
+    """The files of a folder, in the order of their names; none where there is no folder."""
     from pyarrow import fs
 
     system, path = file_system(folder)
     there = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    found = {int(match[1]): match[0] for info in there if (match := _PART.fullmatch(info.base_name))}
-    return tuple(found[number] for number in sorted(found))
+    return tuple(sorted(info.base_name for info in there if info.is_file))
 
 
 def read(path: str | Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
@@ -233,7 +238,7 @@ def write_bytes(folder: str, name: str, data: bytes) -> None:
     try:
         system.create_dir(path, recursive=True)
         if isinstance(system, fs.LocalFileSystem):
-            temporary = f"{path}/.{name}.{os.getpid()}.tmp"
+            temporary = f"{path}/.{name}.{secrets.token_hex(8)}.tmp"  # of any machine that shares the folder
             Path(temporary).write_bytes(data)
             Path(temporary).replace(f"{path}/{name}")
         else:  # an object is there once its stream is closed
@@ -251,6 +256,15 @@ def remove(folder: str, names: Sequence[str]) -> None:
     for name in names:
         if system.get_file_info(f"{path}/{name}").type != fs.FileType.NotFound:
             system.delete_file(f"{path}/{name}")
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder with all that it holds; one that is not there is no error."""
+    from pyarrow import fs
+
+    system, path = file_system(folder)
+    if system.get_file_info(path).type == fs.FileType.Directory:
+        system.delete_dir(path)
 
 
 def read_bytes(folder: str, name: str) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings as python_warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -11,7 +12,7 @@ from recallatk import signature
 from recallatk.evaluation.caveats import find_row_caveats
 from recallatk.evaluation.task import NothingToEvaluateError, Task
 from recallatk.memory import working_memory
-from recallatk.ranking import Block, Rank, RankScores, list_rows, rank, rank_scores, stream_grid
+from recallatk.ranking import Block, Keep, Rank, RankScores, list_rows, rank, rank_scores, stream_grid
 from recallatk.relevance import check_labels_agree, side_names
 from recallatk.report import Provenance, Report
 from recallatk.types import (
@@ -45,6 +46,7 @@ def evaluate_embeddings(
     threads: int | None = None,
     provenance: Provenance | None = None,
     rank: Rank = rank,
+    keep: Keep | None = None,
 ) -> Report:
     """Evaluate embeddings.
 
@@ -62,6 +64,7 @@ def evaluate_embeddings(
         threads: how many; default as many as there are cores.
         provenance: what is known of encoder and data, for the record.
         rank: what ranks: `recallatk.ranking.rank`, or what counts the same elsewhere.
+        keep: what keeps blocks of the ranking while it runs; `rank` must then know where to begin (`start`).
 
     Raises:
         RecallatkError: the sets do not fit each other or the protocol, or no query has a positive.
@@ -84,7 +87,8 @@ def evaluate_embeddings(
         )
     grids = stream_grid(*sets, similarity=task.similarity)
     budget, notes = working_memory(memory, Block.least().bytes(grids[0].dim))
-    blocks = rank(
+    rank_from = functools.partial(
+        rank,
         grids[0],
         grids[-1],
         task.relevance,
@@ -94,10 +98,14 @@ def evaluate_embeddings(
         memory=budget,
         threads=threads,
     )
+    blocks = rank_from()  # refuses at once what cannot be
+    system = signature.embedding_hash(task.sides, [sets[-1], sets[0]])
+    if keep is not None:
+        blocks = keep(task.depends(system), len(query), rank_from)
     return task.report(
         blocks,
         embedding_dim=sets[0].shape[1],
-        system=signature.embedding_hash(task.sides, [sets[-1], sets[0]]),
+        system=system,
         doubts=find_row_caveats(*task.sides),
         provenance=_with_notes(provenance, notes),
     )
@@ -116,6 +124,7 @@ def evaluate_scores(
     provenance: Provenance | None = None,
     gallery_known: bool = True,
     rank_scores: RankScores = rank_scores,
+    keep: Keep | None = None,
 ) -> Report:
     """Evaluate similarities that somebody else computed.
 
@@ -133,6 +142,7 @@ def evaluate_scores(
         gallery_known: whether `gallery` is the whole gallery; where it is only what lists and qrels name, the value
             of chance is not known and left out.
         rank_scores: what ranks: `recallatk.ranking.rank_scores`, or what counts the same elsewhere.
+        keep: as for `evaluate_embeddings`.
 
     Raises:
         RecallatkError: as for `evaluate_embeddings`; a score that is NaN; a list that holds an item twice.
@@ -148,13 +158,17 @@ def evaluate_scores(
     task = Task.of(query, gallery, protocol, qrels, metrics, intervals)
     doubts: list[str] = []
     budget, notes = working_memory(memory, Block.least().bytes(1))
+    rows: Any
     if isinstance(scores, RankedLists):
         rows, doubts = list_rows(scores, query, task.gallery)
-        blocks = rank_scores(rows, task.relevance, depth=task.depth, memory=budget)
     else:
-        scores = as_numbers(scores, "scores")
-        blocks = rank_scores(scores, task.relevance, depth=task.depth, memory=budget)
+        rows = scores = as_numbers(scores, "scores")
+    rank_from = functools.partial(rank_scores, rows, task.relevance, depth=task.depth, memory=budget)
+    blocks = rank_from()  # refuses at once what cannot be
     system = signature.score_hash(scores, task.sides[1], task.sides[0])
+    if keep is not None:  # the hash of lists names ids, and does not say which row is whose
+        more = [rows] if isinstance(scores, RankedLists) else []
+        blocks = keep(task.depends(system, *more), len(query), rank_from)
     return task.report(
         blocks,
         embedding_dim=None,

@@ -105,6 +105,11 @@ class Task:
         limit: npt.NDArray[np.int64] = np.maximum.reduce([name.reach(most_positives) for name in deep])
         return limit
 
+    def depends(self, system: str, *more: object) -> object:
+        """Everything that the counts of the ranking depend on: what was hashed in the order of ids, and that order."""
+        orders = [side.order for side in self.sides]
+        return system, orders, self.similarity, self.relevance, self.depth, self.limit, more
+
     def report(
         self,
         blocks: Iterable[Ranking],

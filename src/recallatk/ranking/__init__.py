@@ -24,6 +24,7 @@ __all__ = [
     "Block",
     "Depth",
     "Grid",
+    "Keep",
     "Rank",
     "RankScores",
     "RankedRows",
@@ -48,6 +49,13 @@ Rank: TypeAlias = Callable[..., Iterator[Ranking]]
 
 RankScores: TypeAlias = Callable[..., Iterator[Ranking]]
 """`rank_scores`, or what takes its place on other machines."""
+
+Keep: TypeAlias = Callable[[object, int, Callable[..., Iterator[Ranking]]], Iterator[Ranking]]
+"""What keeps blocks of a ranking while it runs, so that it need not begin anew.
+
+Called with everything that the counts depend on, the number of queries, and what ranks from one of them on (`start`);
+gives all blocks.
+"""
 
 LARGE = 16
 """A gallery of so many times the queries is large: most of its rows are nobody's positives."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -65,3 +66,19 @@ class Ranking:
         found = self.starts[1:] > self.starts[:-1]
         best[found] = values[self.starts[:-1][found]]
         return best
+
+
+def join_blocks(blocks: Sequence[Ranking]) -> Ranking:
+    """Blocks that follow each other, at least one, as one block."""
+
+    def column(field: str) -> Counts | None:
+        parts = [getattr(block, field) for block in blocks]
+        return None if parts[0] is None else np.concatenate(parts)
+
+    sizes = np.concatenate([np.diff(block.starts) for block in blocks])
+    joined = {
+        "queries": slice(blocks[0].queries.start, blocks[-1].queries.stop),
+        "starts": np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)]),
+    }
+    others = [field.name for field in dataclasses.fields(Ranking) if field.name not in joined]
+    return Ranking(**joined, **{field: column(field) for field in others})  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from recallatk.run.folder import (
     save_run,
 )
 from recallatk.run.joined import join_dataset
+from recallatk.run.kept import Kept, kept_in
 from recallatk.run.recipe import evaluate
 from recallatk.run.samples import SavedSamples, digests_of
 from recallatk.run.score_files import score_files
@@ -34,6 +35,7 @@ __all__ = [
     "Elsewhere",
     "EncodedDataset",
     "FoldMean",
+    "Kept",
     "SavedSamples",
     "average_folds",
     "check_run_folder",
@@ -47,6 +49,7 @@ __all__ = [
     "evaluate_encoded",
     "evaluate_views",
     "join_dataset",
+    "kept_in",
     "load_encoded",
     "load_report",
     "load_runs",

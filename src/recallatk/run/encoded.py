@@ -22,6 +22,7 @@ from recallatk.run.cached import cache_notes, is_about_this_run, open_rows
 from recallatk.run.description import describe_code, describe_encoder, with_texts
 from recallatk.run.elsewhere import Elsewhere, encode_elsewhere, where_notes
 from recallatk.run.environment import describe_environment
+from recallatk.run.kept import Kept, keeping, with_notes
 from recallatk.types import (
     Dataset,
     EmbeddingSet,
@@ -204,6 +205,7 @@ def evaluate_encoded(
     started: datetime | None = None,
     cluster: str | None = None,
     on_progress: Progress | None = None,
+    kept: Kept | None = None,
 ) -> Report:
     """Evaluate an encoded data set and note where and when that was done.
 
@@ -219,6 +221,7 @@ def evaluate_encoded(
         cluster: where to rank, as for `recallatk.cluster.joined`: "ray", "auto" or an address; None: in this process.
             `memory` and `threads` are then those of each worker.
         on_progress: told of the tasks of a cluster that are done and known of.
+        kept: where a cluster's ranking is kept while it runs, from `kept_in`; None: nowhere.
 
     Raises:
         RecallatkError: as for `evaluate_embeddings`, or the cluster cannot do it.
@@ -235,8 +238,10 @@ def evaluate_encoded(
     }
     if cluster is None:
         return evaluate_embeddings(encoded.query, encoded.gallery, memory=memory, **choices)
+    notes: list[str] = []
+    choices["keep"] = keeping(kept, notes)
     with ranking_on(cluster, memory=memory, on_progress=on_progress) as rank:
-        return evaluate_embeddings(encoded.query, encoded.gallery, rank=rank, **choices)
+        return with_notes(evaluate_embeddings(encoded.query, encoded.gallery, rank=rank, **choices), notes)
 
 
 def embedding_files(path: str | os.PathLike[str], *, alone: bool) -> tuple[Path, ...]:

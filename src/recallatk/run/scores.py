@@ -13,6 +13,7 @@ from recallatk.embeddings import read_matrix
 from recallatk.evaluation import evaluate_scores
 from recallatk.report import Provenance, Report
 from recallatk.run.environment import describe_environment
+from recallatk.run.kept import Kept, keeping, with_notes
 from recallatk.types import EvalProtocol, IntervalRule, Qrels, RankedLists, RecallatkError, SampleSet
 from recallatk.wording import counted
 
@@ -30,6 +31,7 @@ def score_lists(
     provenance: Provenance | None = None,
     started: datetime | None = None,
     cluster: str | None = None,
+    kept: Kept | None = None,
 ) -> Report:
     """Evaluate ranked lists: against judged pairs alone, as trec_eval does, or with what is known of the samples.
 
@@ -50,6 +52,7 @@ def score_lists(
         provenance: what is known of system and data, for the record.
         started: when the work began, for the record.
         cluster: as for `evaluate_encoded`.
+        kept: as for `evaluate_encoded`.
 
     Raises:
         RecallatkError: nothing says what the queries are, samples have no ids; and as for `evaluate_scores`.
@@ -82,6 +85,7 @@ def score_lists(
         query,
         gallery,
         cluster=cluster,
+        kept=kept,
         protocol=protocol,
         qrels=qrels,
         metrics=metrics,
@@ -105,6 +109,7 @@ def score_matrix(
     provenance: Provenance | None = None,
     started: datetime | None = None,
     cluster: str | None = None,
+    kept: Kept | None = None,
 ) -> Report:
     """Evaluate a matrix of scores in a .npy file, which is mapped and read a block of rows at a time.
 
@@ -120,6 +125,7 @@ def score_matrix(
         provenance: as for `score_lists`.
         started: as for `score_lists`.
         cluster: as for `score_lists`.
+        kept: as for `score_lists`.
 
     Raises:
         RecallatkError: the file is absent, damaged or holds objects; and as for `evaluate_scores`.
@@ -129,6 +135,7 @@ def score_matrix(
         query,
         gallery,
         cluster=cluster,
+        kept=kept,
         protocol=protocol,
         qrels=qrels,
         metrics=metrics,
@@ -144,14 +151,17 @@ def _evaluate(
     gallery: SampleSet | None,
     *,
     cluster: str | None,
+    kept: Kept | None,
     memory: int | None,
     **choices: Any,
 ) -> Report:
     """Evaluate here or on a cluster; `memory` is then that of each worker."""
     if cluster is None:
         return evaluate_scores(scores, query, gallery, memory=memory, **choices)
+    notes: list[str] = []
+    choices["keep"] = keeping(kept, notes)
     with scoring_on(cluster, memory=memory) as rank_scores:
-        return evaluate_scores(scores, query, gallery, rank_scores=rank_scores, **choices)
+        return with_notes(evaluate_scores(scores, query, gallery, rank_scores=rank_scores, **choices), notes)
 
 
 def _unlabelled(ids: Iterable[str], name: str) -> SampleSet:
