@@ -138,6 +138,11 @@ def inside(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}{mark}{options}"
 
 
+def found_anywhere(folder: str) -> str:
+    """A folder as other processes find it, whatever their working directory; an address is so already."""
+    return folder if "://" in folder else str(Path(folder).absolute())
+
+
 def file_system(folder: str) -> tuple[Any, str]:
     """What reads and writes a folder, and its path there.
 
@@ -148,7 +153,7 @@ def file_system(folder: str) -> tuple[Any, str]:
     from pyarrow import fs
 
     if "://" not in folder:
-        return fs.LocalFileSystem(), str(Path(folder).absolute())
+        return fs.LocalFileSystem(), found_anywhere(folder)
     try:
         system, path = fs.FileSystem.from_uri(folder)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -190,7 +195,9 @@ def read(path: str | Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
         raise RecallatkError(f"{name}: the parts in {folder} hold {what}; encode into another folder")
     ((width, kind),) = kinds
     starts = np.cumsum([0, *(n for _, n in rows)]).tolist()
-    parted = PartedRows(folder, tuple(file for file, _ in rows), tuple(starts), width, kind, slice(0, starts[-1]))
+    parted = PartedRows(
+        found_anywhere(folder), tuple(file for file, _ in rows), tuple(starts), width, kind, slice(0, starts[-1])
+    )
     return cast("npt.NDArray[Any]", parted), _joined(all_samples)
 
 

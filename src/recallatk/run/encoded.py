@@ -144,6 +144,10 @@ def encode_sides(
 ) -> EncodedDataset:
     """Encode the queries alone, or queries and gallery, that come from no data set; as `encode_dataset`."""
     provenance = describe_encoder(encoder, policy if decode else None)
+    has_texts = any(side.kind == "text" for side in sides)
+    of_texts = with_texts(provenance, encoder) if has_texts else provenance
+    # Texts are kept under a setting of their own: without them, that of the images is what it always was.
+    text_setting = dataclasses.replace(of_texts, decode={"elements": "text"})
     if elsewhere is not None:
         encoded = encode_elsewhere(
             sides,
@@ -154,15 +158,12 @@ def encode_sides(
             decode=decode,
             on_error=on_error,
             cache=cache,
-            provenance=provenance,
+            settings={"image": provenance, **({"text": text_setting} if has_texts else {})},
+            provenance=of_texts,
             request=request,
             on_progress=on_progress,
         )
-        return _described(encoded, encoder, provenance, where_notes(encoded))
-    has_texts = any(side.kind == "text" for side in sides)
-    of_texts = with_texts(provenance, encoder) if has_texts else provenance
-    # Texts are kept under a setting of their own: without them, that of the images is what it always was.
-    text_setting = dataclasses.replace(of_texts, decode={"elements": "text"})
+        return _described(encoded, encoder, of_texts, where_notes(encoded, sides))
     with (
         open_rows(cache, encoder, provenance) as rows,
         open_rows(cache if has_texts else None, encoder, text_setting) as text_rows,
