@@ -12,9 +12,14 @@ from typing import Any
 
 from cyclopts import Group, Parameter
 
+from recallatk.cli.printing import tell
+from recallatk.memory import megabytes
 from recallatk.types import ChoiceError, Dataset, EmbeddingSet, RecallatkError
 
 CLUSTER_GROUP = Group("Past one machine: the same number from a cluster (needs the extra ray)", sort_key=5)
+
+MUCH = 2**26
+"""Bytes of embeddings that are sent without a word."""
 
 SAMPLED = 32
 """Images that are encoded here to know what encoding takes; it is one batch."""
@@ -100,6 +105,20 @@ def parts_folder(output: Path) -> str | None:
     return parts.address_of(output) or (None if output.suffix.lower() in FORMATS else str(output))
 
 
+def tell_what_is_sent(cluster: Cluster, files: Any, *, quiet: bool) -> None:
+    """Embeddings that pass through this process, where they are many, with what to use instead."""
+    if cluster.run_on is None:
+        return
+    from recallatk.cluster import are_found_there
+
+    for side in (files.query, files.gallery):
+        if side is not None and side.embeddings.nbytes > MUCH and not are_found_there(side.embeddings):
+            what = (
+                f"{side.name}: {megabytes(side.embeddings.nbytes)} of embeddings go through this process to the nodes"
+            )
+            tell([f"{what}; a .npy file or a folder of parts (embed --cluster) is read where it lies"], quiet=quiet)
+
+
 @contextlib.contextmanager
 def session(cluster: Cluster) -> Iterator[None]:
     """One cluster for all that a command does, where there is one."""
@@ -163,7 +182,8 @@ def print_plan_of_images(
 
     sides = len(dataset.query), None if dataset.gallery is None else len(dataset.gallery)
     images = sum(side or 0 for side in sides)
-    sample = dataset.query.take(range(min(SAMPLED, len(dataset.query))))
+    slow = dataset.gallery if dataset.query.kind == "text" and dataset.gallery is not None else dataset.query
+    sample = slow.take(range(min(SAMPLED, len(slow))))
     start = time.perf_counter()
     encoded = encode(dataclasses.replace(dataset, query=sample, gallery=None))
     if isinstance(encoded, RecallatkError):

@@ -278,6 +278,7 @@ def load_encoded(
     on_error: OnError = "error",
     fold: str | None = None,
     memory: int | None = None,
+    in_place: bool = False,
 ) -> EncodedDataset:
     """Read embedding files, and what they say together of encoder and data.
 
@@ -291,6 +292,7 @@ def load_encoded(
         on_error: as for `load_embeddings`.
         fold: only the rows that have this value in the column `fold`.
         memory: as for `load_embeddings`.
+        in_place: as for `load_embeddings`; for files that a cluster will rank.
 
     Raises:
         RecallatkError: as for `load_embeddings`; or there is no such fold.
@@ -307,6 +309,7 @@ def load_encoded(
             labels_required=labels_required,
             on_error=on_error,
             memory=memory,
+            in_place=in_place,
         )
         for side, path, labels in sides
         if path is not None
