@@ -10,14 +10,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from recallatk.cluster.engine import Engine
-from recallatk.cluster.pipeline import Job, encoded_rows, found_anywhere, stamp_of
+from recallatk.cluster.pipeline import Job, encoded_rows, stamp_of
 from recallatk.embeddings import parts
 from recallatk.encoding import REPLACE_FILE, SET_NAMES, Encoded, Progress, check_one_dimension, fix_encoder
 from recallatk.images import is_stored
@@ -104,14 +106,14 @@ def encode_on(
         on_progress: told of the images that are done.
 
     Raises:
-        ChoiceError: the cluster is reached through ray://.
         RecallatkError: as for `recallatk.encoding.encode`; the place holds something else; or the cluster failed.
     """
-    if engine.client:
-        raise ChoiceError("ray:// reaches a cluster to rank, not to encode; give HOST:PORT or auto on a node of it")
-    for side in sets:
-        _check_elements(side)
+    sets = [_found_anywhere(side) for side in sets]
     place = dataclasses.replace(place, folder=parts.found_anywhere(place.folder))
+    if engine.client:  # all of it is done there, as from outside there is no pipeline
+        choices = {"gpus": gpus, "overwrite": overwrite}
+        there: Encoded = engine.call_inside(encode_on, sets, job, place, **choices, on_progress=on_progress)
+        return there
     place.claim(overwrite=overwrite)
     work = [
         _Part(name, number, side.take(range(start, min(start + PART_ROWS, len(side)))))
@@ -143,7 +145,12 @@ def encode_on(
     return _assemble(sets, place, writer)
 
 
-def _check_elements(side: ImageSet) -> None:
+def _found_anywhere(side: ImageSet) -> ImageSet:
+    """A set that leads to its images from any working directory.
+
+    Raises:
+        RecallatkError: an element is none that other processes can read.
+    """
     for name, element in zip(side.ids, side.elements, strict=True):
         if side.kind == "text" and not isinstance(element, str):
             raise RecallatkError(f"{name}: {type(element).__name__} is no text; a set of texts holds nothing else")
@@ -151,6 +158,13 @@ def _check_elements(side: ImageSet) -> None:
             raise RecallatkError(
                 f"{name}: a cluster encodes what its nodes can read, not {type(element).__name__}; give paths"
             )
+    return side if side.kind == "text" else dataclasses.replace(side, elements=tuple(map(_absolute, side.elements)))
+
+
+def _absolute(element: Any) -> Any:
+    if isinstance(element, str):
+        return str(Path(element).absolute())
+    return Path(element).absolute() if isinstance(element, os.PathLike) else element
 
 
 def describe_elsewhere(engine: Engine, load: Callable[[], Encoder], gpus: int | None) -> dict[str, str]:
@@ -286,22 +300,20 @@ def _finished(engine: Engine, place: Place, work: Sequence[_Part]) -> set[_Part]
     """The parts that are there and whose images have not changed since."""
     there = {(side, file) for side in SET_NAMES for file in parts.list_parts(place.side(side))}
     asked = {
-        part: engine.run(
-            _unchanged, place.side(part.side), part.file, found_anywhere(part.images), part.images.ids, part.images.kind
-        )
+        part: engine.run(_unchanged, place.side(part.side), part.file, part.images)
         for part in work
         if (part.side, part.file) in there
     }
     return {part for part, answer in asked.items() if engine.fetch(answer)}
 
 
-def _unchanged(folder: str, file: str, elements: Sequence[Any], ids: Sequence[str], kind: ElementKind) -> bool:
+def _unchanged(folder: str, file: str, images: ImageSet) -> bool:
     """Whether the images of a part still have the size and time of change that they had when it was made."""
     samples, _ = parts.read_metadata(folder, file)
     skipped = {item["item"] for item in samples.metadata["skipped"]}
-    if [name for name in ids if name not in skipped] != list(samples.ids or ()):
+    if [name for name in images.ids if name not in skipped] != list(samples.ids or ()):
         return False
-    return bool(samples.metadata["files"] == [list(stamp_of(element, kind)) for element in elements])
+    return bool(samples.metadata["files"] == [list(stamp_of(element, images.kind)) for element in images.elements])
 
 
 def _assemble(sets: Sequence[ImageSet], place: Place, writer: _Writer) -> Encoded:

@@ -33,6 +33,13 @@ ABSENT = 60.0
 """Seconds for which there may be no node that could run a task: one that was lost may come back, or another one."""
 
 
+SHARE_OF_A_CORE = 0.01
+"""What a process asks for that lives long and takes none of the cores of tasks: it is put on a node that has some."""
+
+TOLD_EVERY = 0.5
+"""Seconds between two looks at how far something is inside the cluster."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Node:
     """One machine of the cluster: its name, cores, GPUs, and the memory that tasks may ask for, in bytes."""
@@ -158,6 +165,33 @@ class Engine:
             self._running.clear()
             raise
 
+    def call_inside(
+        self, function: Callable[..., Any], *arguments: Any, on_progress: Told | None, **choices: Any
+    ) -> Any:
+        """Call a function in a process of the cluster, with an engine there, which can do what a client cannot.
+
+        Args:
+            function: called with the engine and the arguments, and with `on_progress`.
+            arguments: of the function.
+            on_progress: told here what the function tells there.
+            choices: of the function.
+
+        Raises:
+            RecallatkError: what it raised there, or the cluster lost the process.
+        """
+        import ray
+
+        inside = ray.remote(_Inside).options(num_cpus=SHARE_OF_A_CORE, max_concurrency=2).remote()
+        try:
+            with in_one_line():
+                answer = inside.call.remote(function, arguments, choices)
+                while not ray.wait([answer], timeout=TOLD_EVERY)[0]:
+                    if on_progress is not None and (told := ray.get(inside.told_last.remote())) is not None:
+                        on_progress(*told)
+                return ray.get(answer)
+        finally:
+            ray.kill(inside)
+
     def finish(self) -> None:
         """Wait for everything that runs."""
         self._check(1)
@@ -214,6 +248,24 @@ def live_nodes(ray: Any) -> tuple[Node, ...]:
 def able_nodes(nodes: Sequence[Node], cores: int, gpus: int = 0, memory: int = 0) -> list[Node]:
     """The nodes that have what one task asks for."""
     return [node for node in nodes if node.cores >= cores and node.gpus >= gpus and node.memory >= memory]
+
+
+class _Inside:
+    """An actor that calls a function, and says meanwhile how far that is."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, int] | None = None
+
+    def call(self, function: Callable[..., Any], arguments: Sequence[Any], choices: Mapping[str, Any]) -> Any:
+        import ray
+
+        return function(Engine(live_nodes(ray)), *arguments, **choices, on_progress=self._tell)
+
+    def told_last(self) -> tuple[int, int] | None:
+        return self._last
+
+    def _tell(self, done: int, total: int) -> None:
+        self._last = done, total
 
 
 class Merge:

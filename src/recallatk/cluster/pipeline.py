@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from recallatk.cache import Cache, CachedRow
-from recallatk.cluster.engine import RETRIES, Engine, in_one_line
+from recallatk.cluster.engine import RETRIES, SHARE_OF_A_CORE, Engine, in_one_line
 from recallatk.decoding import content_of_text
 from recallatk.encoding import encode_batch, text_tower
 from recallatk.images import DecodePolicy, content_of, decode, stored_bytes
@@ -70,17 +70,6 @@ class Job:
     on_error: OnError
 
 
-def found_anywhere(images: ImageSet) -> list[Any]:
-    """The elements of a set, with paths that lead to them from any working directory."""
-    if images.kind == "text":
-        return list(images.elements)
-    return [_absolute(element) if isinstance(element, str | os.PathLike) else element for element in images.elements]
-
-
-def _absolute(path: str | os.PathLike[str]) -> str | Path:
-    return str(Path(path).absolute()) if isinstance(path, str) else Path(path).absolute()
-
-
 def stamp_of(element: Any, kind: ElementKind) -> tuple[int, int]:
     """The size and the time of the last change of an image's file, by which another one in its place is seen.
 
@@ -94,10 +83,6 @@ def stamp_of(element: Any, kind: ElementKind) -> tuple[int, int]:
     except (OSError, ValueError):  # ValueError: a path with a NUL in it
         return (-1, -1)
     return (stat.st_size, stat.st_mtime_ns)
-
-
-SHARE_OF_A_CORE = 0.01
-"""What an actor with the model asks for where there are no GPUs."""
 
 
 def encoded_rows(
@@ -180,7 +165,7 @@ def _tables(image_sets: Sequence[ImageSet], cores: int) -> list[Any]:
     tables = []
     height = min(max(sum(map(len, image_sets)) // (TASKS_A_CORE * cores), DECODED_TOGETHER), MOST_LISTED)
     for images in image_sets:
-        elements = list(map(pickle.dumps, found_anywhere(images)))
+        elements = list(map(pickle.dumps, images.elements))
         boxes = [None] * len(images) if images.boxes is None else list(images.boxes)
         for start in range(0, len(images), height):
             some = slice(start, start + height)
