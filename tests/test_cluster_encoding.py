@@ -25,6 +25,7 @@ from recallatk.datasets.packed import list_packed
 from recallatk.encoders import load_encoder
 from recallatk.run import BOTH_DIRECTIONS, Elsewhere, encode_dataset, evaluate_encoded, evaluate_views, load_encoded
 from recallatk.types import Dataset, ImageSet, RecallatkError
+from test_benchmark_flickr30k import CAPTIONS, ENCODER, LIKE, entry, write_pictures
 from test_benchmark_mteb import write_images
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]  # Ray warns of itself
@@ -159,7 +160,7 @@ def test_the_cache_of_a_node_is_used(photos, tmp_path):
         assert any("came from the cache" in note for note in there.provenance.notes) == bool(turn)
 
 
-def test_equal_images_have_one_row_though_the_encoder_depends_on_the_batch(photos, tmp_path, small_parts):
+def test_equal_images_have_one_row_though_the_encoder_depends_on_the_batch(photos, tmp_path, small_parts, monkeypatch):
     for place in range(40):
         shutil.copy(PHOTOS / "fish" / "fish1.webp", photos / "zz" / f"copy{place}.webp")
     dataset = load_dataset(photos)
@@ -168,7 +169,10 @@ def test_equal_images_have_one_row_though_the_encoder_depends_on_the_batch(photo
     def noisy(batch):
         return np.array([[place, 2, image.width] for place, image in enumerate(batch)], np.float32)
 
+    read, plain = [], cluster_encoding.parts.read_rows
+    monkeypatch.setattr(cluster_encoding.parts, "read_rows", lambda *part: (read.append(part), plain(*part))[1])
     there = encode_dataset(dataset, noisy, batch=7, elsewhere=elsewhere, on_error="skip")
+    assert len(set(read)) == len(read) > 0  # and not once for each copy
     rows = np.asarray(there.query.embeddings)
     copies = [row for row, content in zip(rows, there.query.content, strict=True)
               if content == there.query.content[-1]]  # fmt: skip
@@ -245,6 +249,24 @@ def test_texts_are_encoded_as_on_one_machine(captions, towers, tmp_path, small_p
     other = dataclasses.replace(captions.query, elements=("0.2 0.2", *captions.query.elements[1:]))
     with pytest.raises(RecallatkError, match="holds rows of another data set"):
         encode_dataset(dataclasses.replace(captions, query=other), towers, elsewhere=elsewhere)
+
+
+def test_a_layout_of_captions_goes_both_ways_on_a_cluster(tmp_path):
+    root, parts = tmp_path / "flickr30k", tmp_path / "parts"
+    write_pictures(root / "flickr30k-images")
+    images = [entry(name, texts) for name, texts in CAPTIONS.items()]
+    (root / "dataset_flickr30k.json").write_text(json.dumps({"images": images}), "utf-8")
+    shutil.copy(two_towers.__file__, root)  # where the command is run, workers find it
+    command = ["eval", ".", *LIKE, *ENCODER, "-k", "1"]
+    here, there = (
+        subprocess.run([*COMMAND, *command, *more], cwd=root, capture_output=True, text=True, timeout=90)
+        for more in ([], ["--cluster", "ray", "--parts", parts])
+    )
+    assert (there.returncode, there.stdout, there.stderr) == (0, here.stdout, here.stderr)
+    files = ["--query", parts / "query", "--gallery", parts / "gallery", "--both-directions", "-k", "1"]
+    assert recallatk("eval", *files, "--cluster", "ray").out == recallatk("eval", *files).out
+    plan = recallatk("eval", root, *command[2:], "--cluster", "ray", "--dry-run")
+    assert "images and texts: 6; 2 of them took" in plan.out
 
 
 def test_texts_that_no_tower_takes_are_the_line_of_one_machine(captions, towers, tmp_path):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recallatk.cli import cluster
 from recallatk.cluster.sources import MappedFile, are_found_there
 from recallatk.embeddings import load_embeddings, parts, save_embeddings
 from recallatk.embeddings.known_file import PAGE, KnownFile
@@ -118,11 +120,17 @@ def test_another_version_of_a_file_is_noticed(tmp_path, size):
             known.check()
 
 
+def test_a_store_that_does_not_answer_is_one_line(monkeypatch):
+    def refuse(*_):
+        raise OSError("AWS Error NETWORK_CONNECTION during HeadObject operation")
+
+    monkeypatch.setattr(parts, "file_system", lambda folder: (SimpleNamespace(get_file_info=refuse), "bucket/rows"))
+    for ask in (parts.list_parts, lambda folder: parts.read_bytes(folder, "a"), lambda to: parts.remove(to, ["a"])):
+        with pytest.raises(RecallatkError, match=r"^s3://bucket/rows: cannot be reached \(AWS Error .*\)$"):
+            ask("s3://bucket/rows")
+
+
 def test_the_command_says_what_goes_through_its_process(rows, tmp_path, monkeypatch):
-    from types import SimpleNamespace
-
-    from recallatk.cli import cluster
-
     monkeypatch.setattr(cluster, "MUCH", 100)
     told = []
     monkeypatch.setattr(cluster, "tell", lambda lines, quiet: told.extend(lines))

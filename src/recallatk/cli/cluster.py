@@ -170,7 +170,7 @@ def print_plan_of_files(cluster: Cluster, query: EmbeddingSet, gallery: Embeddin
 def print_plan_of_images(
     cluster: Cluster, dataset: Dataset, encode: Callable[[Dataset], Any], choices: dict[str, Any]
 ) -> None:
-    """As `print_plan`, for images: one batch of them is encoded here, which says how wide and how slow they are.
+    """As `print_plan`, for images (and texts): a batch of images is encoded here; so wide and so slow are they.
 
     Args:
         cluster: the cluster.
@@ -182,7 +182,9 @@ def print_plan_of_images(
 
     sides = len(dataset.query), None if dataset.gallery is None else len(dataset.gallery)
     images = sum(side or 0 for side in sides)
-    slow = dataset.gallery if dataset.query.kind == "text" and dataset.gallery is not None else dataset.query
+    both = [side for side in (dataset.query, dataset.gallery) if side is not None]
+    what = " and ".join(sorted({f"{side.kind}s" for side in both}))
+    slow = next((side for side in both if side.kind == "image"), dataset.query)
     sample = slow.take(range(min(SAMPLED, len(slow))))
     start = time.perf_counter()
     encoded = encode(dataclasses.replace(dataset, query=sample, gallery=None))
@@ -195,7 +197,7 @@ def print_plan_of_images(
         gpus = sum(node.gpus for node in engine.nodes) if cluster.num_gpus is None else cluster.num_gpus
         models = gpus or max(1, engine.cores // 2)
     more = {
-        "images": f"{images:,}; {len(sample)} of them took {1000 * seconds:.1f} ms each on this machine's cores",
+        what: f"{images:,}; {len(sample)} of them took {1000 * seconds:.1f} ms each on this machine's cores",
         "copies of the model": f"{models:,}",
         "time to encode, if a copy is as fast (estimated)": in_words(images * seconds / models),
     }

@@ -8,6 +8,7 @@ its metadata says what became of the others.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -39,6 +40,9 @@ PART_ROWS = 4096
 
 LISTED = 2**20
 """Images that one pipeline is told of: their names are in the object store while it runs."""
+
+READ_PARTS = 4
+"""Parts whose rows are kept while copies of their images are given them."""
 
 MANIFEST = "manifest.json"
 
@@ -214,6 +218,7 @@ class _Writer:
         self.conversions: dict[str, tuple[str, ...]] = {}
         self.encoded, self.cached = 0, 0
         self.failures: dict[str, Skipped] = {}
+        self._rows_of = functools.lru_cache(maxsize=READ_PARTS)(parts.read_rows)
         self._widths: dict[ElementKind, int] = {}
 
     def check(self, rows: list[dict[str, Any]]) -> None:
@@ -250,7 +255,7 @@ class _Writer:
                 self.encoded, self.cached = self.encoded + (not row["cached"]), self.cached + row["cached"]
             elif first[0] != digest:  # an encoder whose rows depend on the batch
                 same_part = first[1:3] == (folder, part.file)
-                embeddings[place] = embeddings[first[3]] if same_part else parts.read_rows(*first[1:3])[first[3]]
+                embeddings[place] = embeddings[first[3]] if same_part else self._rows_of(*first[1:3])[first[3]]
         failures = [Skipped(part.images.ids[i], _reason(row, part.images.ids[i])) for i, row in enumerate(rows)
                     if row["failure"]]  # fmt: skip
         conversions = {row["content"]: row["conversions"] for row in good if row["conversions"]}

@@ -325,7 +325,7 @@ def _nbytes(value: Any) -> int:
 @contextlib.contextmanager
 def in_one_line() -> Iterator[None]:
     """Our own errors as they were raised there; the cluster's in one line; what is a bug keeps its traceback."""
-    from ray.exceptions import RayError, RayTaskError
+    from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
     try:
         yield
@@ -341,10 +341,11 @@ def in_one_line() -> Iterator[None]:
                 raise RecallatkError(f"{what}; install it on every node, or run in the folder of it") from error
         raise
     except RayError as error:
-        raise RecallatkError(
-            f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {first_line(error)}); run the "
-            "command again: parts of encoding that are finished are kept"
-        ) from error
+        again = "run the command again: parts of encoding that are finished are kept"
+        if isinstance(error, OutOfMemoryError):
+            again = f"use a smaller --batch-size, or less --memory, and {again}"
+        what = f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {first_line(error)})"
+        raise RecallatkError(f"{what}; {again}") from error
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

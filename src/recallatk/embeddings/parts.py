@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -197,7 +198,8 @@ def list_parts(folder: str) -> tuple[str, ...]:
     from pyarrow import fs
 
     system, path = file_system(folder)
-    there = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    with _reached(folder):
+        there = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
     found = {int(match[1]): match[0] for info in there if (match := _PART.fullmatch(info.base_name))}
     return tuple(found[number] for number in sorted(found))
 
@@ -302,9 +304,10 @@ def remove(folder: str, names: Sequence[str]) -> None:
     from pyarrow import fs
 
     system, path = file_system(folder)
-    for name in names:
-        if system.get_file_info(f"{path}/{name}").type != fs.FileType.NotFound:
-            system.delete_file(f"{path}/{name}")
+    with _reached(folder):
+        for name in names:
+            if system.get_file_info(f"{path}/{name}").type != fs.FileType.NotFound:
+                system.delete_file(f"{path}/{name}")
 
 
 def read_bytes(folder: str, name: str) -> bytes | None:
@@ -312,11 +315,21 @@ def read_bytes(folder: str, name: str) -> bytes | None:
     from pyarrow import fs
 
     system, path = file_system(folder)
-    if system.get_file_info(f"{path}/{name}").type == fs.FileType.NotFound:
-        return None
+    with _reached(folder):
+        if system.get_file_info(f"{path}/{name}").type == fs.FileType.NotFound:
+            return None
     with _opened(folder, name) as stream:
         data: bytes = stream.read()
     return data
+
+
+@contextlib.contextmanager
+def _reached(folder: str) -> Iterator[None]:
+    """What a file system says, in one line."""
+    try:
+        yield
+    except OSError as error:
+        raise RecallatkError(f"{folder}: cannot be reached ({error.strerror or error})") from error
 
 
 def _opened(folder: str, file: str, name: str | None = None) -> Any:
