@@ -42,6 +42,9 @@ DECODED_TOGETHER = 16
 TASKS_A_CORE, MOST_LISTED = 8, 512
 """Tasks that read images, and how many images one of them reads at the most."""
 
+BLOCK_BYTES = 2**25
+"""What a task collects before it passes it on; it holds some copies of that meanwhile."""
+
 TOLD_EVERY = 256
 PREPARING = 4
 """Threads of an actor that do what an encoder does to one image alone."""
@@ -128,14 +131,15 @@ def _in_order() -> Iterator[None]:
     import ray
 
     context = ray.data.DataContext.get_current()
-    before = context.enable_progress_bars, context.execution_options.preserve_order
+    before = context.enable_progress_bars, context.execution_options.preserve_order, context.target_max_block_size
     context.enable_progress_bars, context.execution_options.preserve_order = False, True
+    context.target_max_block_size = BLOCK_BYTES
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what later versions of Ray will not have
             yield
     finally:
-        context.enable_progress_bars, context.execution_options.preserve_order = before
+        context.enable_progress_bars, context.execution_options.preserve_order, context.target_max_block_size = before
 
 
 def _limits(limits: Callable[[], dict[str, Any]]) -> dict[str, Any]:
