@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -78,7 +79,7 @@ def recall(dataset: Dataset) -> tuple[float, int, int]:
     return report["recall@1"], report.num_evaluated, report.num_gallery
 
 
-def test_ids_are_those_of_the_files(copy: Path) -> None:
+def test_ids_are_those_of_the_files(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = load_dataset(copy, layout="mteb")
     assert dataset.gallery is not None
     assert dataset.query.ids == ("q1", "q2", "q3")
@@ -91,6 +92,10 @@ def test_ids_are_those_of_the_files(copy: Path) -> None:
     element = dataset.gallery.elements[3]
     assert isinstance(element, PackedImage)
     assert element.read_bytes() == (copy.parent / "pictures" / "180.png").read_bytes()
+    monkeypatch.chdir(copy)
+    (relative, *_) = list_packed(Path("query/test-00000-of-00001.parquet"), "image")
+    assert relative is not None
+    assert pickle.loads(pickle.dumps(relative)).file == relative.file.absolute()  # another process finds it
     assert str(element).endswith("corpus-00001-of-00002-3cc2a566.parquet: row 0 of group 0")
 
 

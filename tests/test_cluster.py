@@ -14,7 +14,7 @@ import pytest
 
 from command_line import recallatk
 from grid_worlds import WORLDS, assert_same, columns_of
-from recallatk.embeddings import parts
+from recallatk.embeddings import parts, save_embeddings
 from recallatk.evaluation import evaluate_embeddings
 from recallatk.ranking import rank as rank_here
 from recallatk.ranking import rank_scores, stream_grid
@@ -186,9 +186,26 @@ def test_rows_in_parts_are_read_by_the_workers_too(engine, tmp_path, monkeypatch
     assert not shared
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".safetensors", ".npz"])
+def test_one_file_is_read_by_the_workers(engine, tmp_path, monkeypatch, suffix):
+    gallery = sample(np.random.default_rng(17), "duplicates", 230)
+    monkeypatch.setattr("recallatk.embeddings.parquet.BLOCK_BYTES", 9 * 4 * 50)  # a row group has 50 rows
+    save_embeddings(gallery, tmp_path / f"rows{suffix}")
+    shared = []
+    monkeypatch.setattr(type(engine), "share", lambda self, value: shared.append(value))
+    monkeypatch.chdir(tmp_path)
+    command = ["eval", "--query", f"rows{suffix}", "--metric", "mrr"]
+    here, there = recallatk(*command), recallatk(*command, "--cluster", "ray")
+    assert (there.code, there.out, there.err) == (0, here.out, here.err)
+    assert not shared
+
+
 def test_a_file_that_a_node_does_not_have_is_one_line(engine, tmp_path):
     np.save(tmp_path / "rows.npy", np.ones((9, 4), np.float32))
     where = MappedFile.of(np.load(tmp_path / "rows.npy", mmap_mode="r"), slice(3, 5))
+    np.save(tmp_path / "rows.npy", np.zeros((9, 4), np.float32))
+    with pytest.raises(RecallatkError, match=r"cannot read .*rows.npy \(another version of it lies there\)"):
+        engine.fetch(engine.run(MappedFile.open, where))
     np.save(tmp_path / "rows.npy", np.ones((8, 4), np.float32))
     with pytest.raises(RecallatkError, match=r"cannot read .*rows.npy \(it has 256 bytes there, not 272\)"):
         engine.fetch(engine.run(MappedFile.open, where))

@@ -14,15 +14,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import two_towers
 from cluster_processes import ray_processes
 from command_line import COMMAND, recallatk
 from recallatk.cache import Cache
 from recallatk.cluster import encoding as cluster_encoding
 from recallatk.cluster import pipeline
 from recallatk.datasets import load_dataset
+from recallatk.datasets.packed import list_packed
 from recallatk.encoders import load_encoder
-from recallatk.run import Elsewhere, encode_dataset, evaluate_encoded, load_encoded
-from recallatk.types import RecallatkError
+from recallatk.run import BOTH_DIRECTIONS, Elsewhere, encode_dataset, evaluate_encoded, evaluate_views, load_encoded
+from recallatk.types import Dataset, ImageSet, RecallatkError
+from test_benchmark_flickr30k import CAPTIONS, ENCODER, LIKE, entry, write_pictures
+from test_benchmark_mteb import write_images
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]  # Ray warns of itself
 pytest.importorskip("ray", reason="make test-integrations installs it")
@@ -156,7 +160,7 @@ def test_the_cache_of_a_node_is_used(photos, tmp_path):
         assert any("came from the cache" in note for note in there.provenance.notes) == bool(turn)
 
 
-def test_equal_images_have_one_row_though_the_encoder_depends_on_the_batch(photos, tmp_path, small_parts):
+def test_equal_images_have_one_row_though_the_encoder_depends_on_the_batch(photos, tmp_path, small_parts, monkeypatch):
     for place in range(40):
         shutil.copy(PHOTOS / "fish" / "fish1.webp", photos / "zz" / f"copy{place}.webp")
     dataset = load_dataset(photos)
@@ -165,7 +169,10 @@ def test_equal_images_have_one_row_though_the_encoder_depends_on_the_batch(photo
     def noisy(batch):
         return np.array([[place, 2, image.width] for place, image in enumerate(batch)], np.float32)
 
+    read, plain = [], cluster_encoding.parts.read_rows
+    monkeypatch.setattr(cluster_encoding.parts, "read_rows", lambda *part: (read.append(part), plain(*part))[1])
     there = encode_dataset(dataset, noisy, batch=7, elsewhere=elsewhere, on_error="skip")
+    assert len(set(read)) == len(read) > 0  # and not once for each copy
     rows = np.asarray(there.query.embeddings)
     copies = [row for row, content in zip(rows, there.query.content, strict=True)
               if content == there.query.content[-1]]  # fmt: skip
@@ -196,6 +203,100 @@ def test_rows_of_several_widths_are_the_line_that_names_the_image(photos, tmp_pa
     assert len(dataset.query) % 8
     with pytest.raises(RecallatkError, match=r"returned 4 columns for \w+/.* and 3 before; all .* one dimension"):
         encode_dataset(dataset, wide, batch=8, elsewhere=elsewhere)
+
+
+@pytest.fixture
+def captions(photos):
+    """Twenty photos, and two texts of each, some of which are equal."""
+    (photos / "bucket" / "broken.jpg").unlink()
+    images = load_dataset(photos).query.take(range(20))
+    texts = [f"0.{1 + row % 7} 0.{1 + row % 5}" for row in range(40)]
+    ids = [f"{name}#{turn}" for name in images.ids for turn in (0, 1)]
+    labels = [name for name in images.ids for _ in (0, 1)]
+    query = ImageSet(tuple(texts), tuple(ids), tuple(labels), kind="text")
+    return Dataset(query, dataclasses.replace(images, labels=images.ids), photos, views=BOTH_DIRECTIONS)
+
+
+@pytest.fixture
+def towers():
+    """An encoder of images and texts that workers get by value."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(two_towers)
+    yield two_towers.TwoTowers()
+    cloudpickle.unregister_pickle_by_value(two_towers)
+
+
+def test_texts_are_encoded_as_on_one_machine(captions, towers, tmp_path, small_parts):
+    cache = Cache(tmp_path / "cache")
+    elsewhere = Elsewhere("ray", str(tmp_path / "parts"))
+    here = encode_dataset(captions, towers)
+    there = encode_dataset(captions, towers, elsewhere=elsewhere, cache=cache)
+    for one, other in ((here.query, there.query), (here.gallery, there.gallery)):
+        np.testing.assert_array_equal(np.asarray(other.embeddings), one.embeddings)
+        assert (other.ids, other.content, other.embeddings.dtype) == (one.ids, one.content, one.embeddings.dtype)
+    assert there.provenance.preprocessing == here.provenance.preprocessing != towers.preprocessing
+    reports = [evaluate_views(encoded, **where) for encoded, where in ((here, {}), (there, {"cluster": "ray"}))]
+    assert {name: str(report) for name, report in reports[0].items()} == {
+        name: str(report) for name, report in reports[1].items()
+    }
+    distinct = len({*here.query.content, *here.gallery.content})
+    again = encode_dataset(captions, towers, elsewhere=Elsewhere("ray", str(tmp_path / "more")), cache=cache)
+    assert f"encoded 0 of {distinct} images and texts; {distinct} came from the cache" in again.provenance.notes
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "parts" / "query").iterdir()}
+    encode_dataset(captions, towers, elsewhere=elsewhere)
+    assert {file: file.stat().st_mtime_ns for file in kept} == kept
+    other = dataclasses.replace(captions.query, elements=("0.2 0.2", *captions.query.elements[1:]))
+    with pytest.raises(RecallatkError, match="holds rows of another data set"):
+        encode_dataset(dataclasses.replace(captions, query=other), towers, elsewhere=elsewhere)
+
+
+def test_a_layout_of_captions_goes_both_ways_on_a_cluster(tmp_path):
+    root, parts = tmp_path / "flickr30k", tmp_path / "parts"
+    write_pictures(root / "flickr30k-images")
+    images = [entry(name, texts) for name, texts in CAPTIONS.items()]
+    (root / "dataset_flickr30k.json").write_text(json.dumps({"images": images}), "utf-8")
+    shutil.copy(two_towers.__file__, root)  # where the command is run, workers find it
+    command = ["eval", ".", *LIKE, *ENCODER, "-k", "1"]
+    here, there = (
+        subprocess.run([*COMMAND, *command, *more], cwd=root, capture_output=True, text=True, timeout=90)
+        for more in ([], ["--cluster", "ray", "--parts", parts])
+    )
+    assert (there.returncode, there.stdout, there.stderr) == (0, here.stdout, here.stderr)
+    files = ["--query", parts / "query", "--gallery", parts / "gallery", "--both-directions", "-k", "1"]
+    assert recallatk("eval", *files, "--cluster", "ray").out == recallatk("eval", *files).out
+    plan = recallatk("eval", root, *command[2:], "--cluster", "ray", "--dry-run")
+    assert "images and texts: 6; 2 of them took" in plan.out
+
+
+def test_texts_that_no_tower_takes_are_the_line_of_one_machine(captions, towers, tmp_path):
+    towers.encode_texts = lambda batch: np.ones((len(batch), 3))
+    for encoder in (load_encoder("hog"), towers):
+        said = []
+        for elsewhere in (None, Elsewhere("ray", str(tmp_path / encoder.name))):
+            with pytest.raises(RecallatkError, match=r"takes images only|3 for texts") as caught:
+                encode_dataset(captions, encoder, elsewhere=elsewhere)
+            said.append(str(caught.value))
+        assert said[0] == said[1]
+
+
+def test_images_inside_parquet_are_read_by_the_workers(photos, tmp_path, monkeypatch, small_parts):
+    files = {f"{file.parent.name}-{file.name}": file.read_bytes() for file in sorted(photos.rglob("*.*"))}
+    for side, names in (("query", list(files)[:10]), ("corpus", list(files))):
+        write_images(tmp_path / "CUB" / side / "test-0.parquet", {name: files[name] for name in names}, group=7)
+    monkeypatch.chdir(tmp_path)  # workers have another working directory
+
+    def side(name, count):
+        elements = list_packed(Path("CUB") / name / "test-0.parquet", "image")
+        ids = list(files)[:count]
+        return ImageSet(tuple(elements), tuple(ids), tuple(one.split("-")[0] for one in ids))
+
+    dataset = Dataset(side("query", 10), side("corpus", len(files)), tmp_path)
+    here, there = both(dataset, "hog", Elsewhere("ray", "parts"), on_error="skip")
+    np.testing.assert_array_equal(np.asarray(there.gallery.embeddings), here.gallery.embeddings)
+    assert there.provenance.skipped == here.provenance.skipped != ()
+    assert (there.query.content, there.gallery.content) == (here.query.content, here.gallery.content)
+    assert str(evaluate_encoded(there, cluster="ray")) == str(evaluate_encoded(here))
 
 
 def test_an_object_store_holds_the_parts(photos, tmp_path):

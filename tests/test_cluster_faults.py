@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,12 +21,13 @@ import pytest
 from cluster_processes import gone, ray_processes
 from command_line import COMMAND
 from grid_worlds import assert_same, columns_of
+from recallatk.embeddings import load_embeddings
 from recallatk.ranking import rank as rank_here
 from recallatk.ranking import stream_grid
 from recallatk.relevance import build_relevance
 from recallatk.types import EmbeddingSet, EvalProtocol, RecallatkError
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 pytest.importorskip("ray", reason="make test-integrations installs it")
 
 from recallatk.cluster import RankingPlan, joined, rank  # noqa: E402
@@ -159,18 +163,51 @@ def interrupt(done, total):
         raise KeyboardInterrupt
 
 
-def test_two_encodings_at_once_do_not_wait_for_each_other(tmp_path):
-    """A model each on both cores would leave none that reads images."""
+PHOTOS = Path(__file__).parents[1] / "src" / "recallatk" / "assets" / "photos"
+EMBED = [*COMMAND, "embed", "photos", "--encoder", "hog", "--no-cache", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def two_cores():
+    """A cluster of one node, by its address and the one for clients outside it."""
     import ray
     from ray.cluster_utils import Cluster
 
     ray.shutdown()
-    node = {"num_cpus": 2, "object_store_memory": 200 * MB, "include_dashboard": False}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    node = {"num_cpus": 2, "object_store_memory": 200 * MB, "include_dashboard": False, "ray_client_server_port": port}
     cluster = Cluster(initialize_head=True, head_node_args=node)
-    photos = Path(__file__).parents[1] / "src" / "recallatk" / "assets" / "photos"
-    command = [*COMMAND, "embed", str(photos), "--encoder", "hog", "--no-cache", "--quiet", "--run-on", cluster.address]
+    yield cluster.address, f"ray://127.0.0.1:{port}"
+    cluster.shutdown()
+
+
+def test_a_client_from_outside_encodes_inside_the_cluster(two_cores, tmp_path):
+    """With relative paths, which mean nothing to the processes of the cluster."""
+    shutil.copytree(PHOTOS, tmp_path / "photos")
+    (tmp_path / "photos" / "fish" / "broken.jpg").write_bytes(b"no image")
+    run = functools.partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=MOST_SECONDS / 2)
+    said = [run([*EMBED, *more]) for more in (["-o", "rows.npz"], ["-o", "bad", "--run-on", two_cores[1]])]
+    assert [one.returncode for one in said] == [3, 3]
+    assert said[1].stderr == said[0].stderr
+    assert "broken.jpg" in said[0].stderr
+    (tmp_path / "photos" / "fish" / "broken.jpg").unlink()
+    ran = run([*EMBED, "-o", "rows", "--run-on", two_cores[1]])
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "rows/query\n", "")
+    assert run([*EMBED, "-o", "rows.npz"]).returncode == 0
+    here, there = (load_embeddings(tmp_path / name).embeddings for name in ("rows.npz", "rows/query"))
+    np.testing.assert_array_equal(np.asarray(there.embeddings), here.embeddings)
+    assert not [text for text in ray_processes().values() if re.match("ray::(_Inside|MapWorker)", text)]
+
+
+def test_two_encodings_at_once_do_not_wait_for_each_other(two_cores, tmp_path):
+    """A model each on both cores would leave none that reads images."""
+    (tmp_path / "photos").symlink_to(PHOTOS)
     running = [
-        subprocess.Popen([*command, "-o", str(tmp_path / f"rows-{one}")], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*EMBED, "--run-on", two_cores[0], "-o", f"rows-{one}"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
         for one in range(2)
     ]
     try:
@@ -180,7 +217,6 @@ def test_two_encodings_at_once_do_not_wait_for_each_other(tmp_path):
     finally:
         for one in running:
             one.kill()
-        cluster.shutdown()
 
 
 def test_a_task_that_dies_every_time_is_one_line():

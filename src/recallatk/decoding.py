@@ -193,11 +193,16 @@ def distinct_texts(elements: Sequence[tuple[str, Any, Box | None]], cache: RowSt
     for name, text, _ in elements:
         if not isinstance(text, str):
             raise RecallatkError(f"{name}: {type(text).__name__} is no text; a set of texts holds nothing else")
-        content = content_of(text.encode("utf-8", "surrogatepass"))
+        content = content_of_text(text)
         if content not in seen:
             cached = None if cache is None else cache.get(content)
             seen[content] = DistinctImage(name, content, cached, ready=functools.partial(str, text))
         yield seen[content]
+
+
+def content_of_text(text: str) -> str:
+    """What a text is, whatever its name: the sha256 of its UTF-8 bytes."""
+    return content_of(text.encode("utf-8", "surrogatepass"))
 
 
 def _refuse(reason: str) -> Any:

@@ -37,7 +37,6 @@ BATCH = 32
 SET_NAMES = ("query", "gallery")
 """How messages call the embeddings of the first and the second set."""
 
-
 REPLACE_FILE = "replace the file, or leave such files out with on_error='skip' (--on-error skip)"
 """What to do about an image that cannot be used, by whose fault it is."""
 
@@ -142,9 +141,9 @@ def encode(
         raise RecallatkError("there are no images to encode; hand over at least one")
     if workers is not None and workers < 1:
         raise ChoiceError(f"workers={workers}: at least one thread must read images")
-    works = {
+    works: dict[ElementKind, _Encoding] = {
         # Texts first: a tokenizer that is not there is known of at once.
-        "text": _Encoding(_text_tower(encoder, elements["text"]), batch, False, on_error, text_cache, "text", total),
+        "text": _Encoding(text_tower(encoder, sets), batch, False, on_error, text_cache, "text", total),
         "image": _Encoding(encoder, batch, decode, on_error, cache, "image", total),
     }
     found: dict[ElementKind, list[DistinctImage]] = {"text": [], "image": []}
@@ -161,25 +160,30 @@ def encode(
     first_step = encoder.prepare if isinstance(encoder, PreparingEncoder) else None
     with Ahead(decode, policy, first_step, cache, workers=workers, batch=batch) as ahead:
         take_all("image", ahead.in_order(elements["image"]), before=len(elements["text"]))
-    columns = {kind: work.embeddings.shape[1] for kind, work in works.items() if len(work.embeddings)}
+    check_one_dimension({kind: work.embeddings.shape[1] for kind, work in works.items() if len(work.embeddings)})
+    return _assemble(sets, found, works)
+
+
+def text_tower(encoder: Encoder, sets: Sequence[ImageSet]) -> Encoder:
+    """What encodes texts, refused before any work where there is none and there are texts."""
+    if isinstance(encoder, TextEncoder):
+        return encoder.encode_texts
+    first = next((side.ids[0] for side in sets if side.kind == "text" and len(side)), None)
+    if first is not None:
+        raise RecallatkError(
+            f"{first}: a text, and the encoder {_name_of(encoder)} takes images only; use an encoder with two "
+            "towers: open_clip:..., a model of images and texts by hf:..., or your own with a method encode_texts"
+        )
+    return encoder
+
+
+def check_one_dimension(columns: Mapping[ElementKind, int]) -> None:
+    """Refuse images and texts whose rows are not of one width, as nothing compares them."""
     if len(set(columns.values())) > 1:
         raise RecallatkError(
             f"the encoder gives {counted(columns['image'], 'column')} for images and {columns['text']} for texts; "
             "rows of both must be of one dimension to be compared"
         )
-    return _assemble(sets, found, works)
-
-
-def _text_tower(encoder: Encoder, texts: Sequence[Any]) -> Encoder:
-    """What encodes texts, refused before any work where there is none and there are texts."""
-    if isinstance(encoder, TextEncoder):
-        return encoder.encode_texts
-    if texts:
-        raise RecallatkError(
-            f"{texts[0][0]}: a text, and the encoder {_name_of(encoder)} takes images only; use an encoder with two "
-            "towers: open_clip:..., a model of images and texts by hf:..., or your own with a method encode_texts"
-        )
-    return encoder
 
 
 @dataclasses.dataclass(eq=False)
@@ -295,7 +299,7 @@ def fix_encoder(kind: ElementKind = "image") -> str:
 
 
 def _assemble(
-    sets: Sequence[ImageSet], found: Mapping[ElementKind, list[DistinctImage]], works: Mapping[str, _Encoding]
+    sets: Sequence[ImageSet], found: Mapping[ElementKind, list[DistinctImage]], works: Mapping[ElementKind, _Encoding]
 ) -> Encoded:
     """Give every set the rows of its images or texts, without those that failed."""
     results: list[EmbeddingSet] = []

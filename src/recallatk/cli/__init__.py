@@ -21,6 +21,7 @@ from recallatk.cli.cluster import (
     print_plan_of_files,
     print_plan_of_images,
     session,
+    tell_what_is_sent,
 )
 from recallatk.cli.compare import compare
 from recallatk.cli.datasets import check_embeddings, datasets, part_of, published_of
@@ -158,7 +159,9 @@ def eval_(
         folders = check_output(output, planned.folders, report=report)
         dataset = None if data is None else load_images(data, reading, labels_required=labelled)
         make_page = page_of_each(report, page, names=tuple(planned.runs), output=output, dataset=dataset)
-        files = load_files(embeddings, reading, labels_required=labelled and data is None, memory=engine["memory"])
+        load = {"labels_required": labelled and data is None, "in_place": cluster.run_on is not None}
+        files = load_files(embeddings, reading, memory=engine["memory"], **load)
+        tell_what_is_sent(cluster, files, quiet=output.quiet)
         if cluster.dry_run:
             return print_plan_of_files(cluster, files.query, files.gallery, engine)
         joined = check_embeddings(files, reading) if dataset is None else join(files, dataset, reading)

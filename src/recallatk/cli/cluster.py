@@ -12,9 +12,14 @@ from typing import Any
 
 from cyclopts import Group, Parameter
 
+from recallatk.cli.printing import tell
+from recallatk.memory import megabytes
 from recallatk.types import ChoiceError, Dataset, EmbeddingSet, RecallatkError
 
 CLUSTER_GROUP = Group("Past one machine: the same number from a cluster (needs the extra ray)", sort_key=5)
+
+MUCH = 2**26
+"""Bytes of embeddings that are sent without a word."""
 
 SAMPLED = 32
 """Images that are encoded here to know what encoding takes; it is one batch."""
@@ -113,6 +118,20 @@ def parts_folder(output: Path) -> str | None:
     return parts.address_of(output) or (None if output.suffix.lower() in FORMATS else str(output))
 
 
+def tell_what_is_sent(cluster: Cluster, files: Any, *, quiet: bool) -> None:
+    """Embeddings that pass through this process, where they are many, with what to use instead."""
+    if cluster.run_on is None:
+        return
+    from recallatk.cluster import are_found_there
+
+    for side in (files.query, files.gallery):
+        if side is not None and side.embeddings.nbytes > MUCH and not are_found_there(side.embeddings):
+            what = (
+                f"{side.name}: {megabytes(side.embeddings.nbytes)} of embeddings go through this process to the nodes"
+            )
+            tell([f"{what}; a .npy file or a folder of parts (embed --cluster) is read where it lies"], quiet=quiet)
+
+
 @contextlib.contextmanager
 def session(cluster: Cluster) -> Iterator[None]:
     """One cluster for all that a command does, where there is one."""
@@ -164,7 +183,7 @@ def print_plan_of_files(cluster: Cluster, query: EmbeddingSet, gallery: Embeddin
 def print_plan_of_images(
     cluster: Cluster, dataset: Dataset, encode: Callable[[Dataset], Any], choices: dict[str, Any]
 ) -> None:
-    """As `print_plan`, for images: one batch of them is encoded here, which says how wide and how slow they are.
+    """As `print_plan`, for images (and texts): a batch of images is encoded here; so wide and so slow are they.
 
     Args:
         cluster: the cluster.
@@ -176,7 +195,10 @@ def print_plan_of_images(
 
     sides = len(dataset.query), None if dataset.gallery is None else len(dataset.gallery)
     images = sum(side or 0 for side in sides)
-    sample = dataset.query.take(range(min(SAMPLED, len(dataset.query))))
+    both = [side for side in (dataset.query, dataset.gallery) if side is not None]
+    what = " and ".join(sorted({f"{side.kind}s" for side in both}))
+    slow = next((side for side in both if side.kind == "image"), dataset.query)
+    sample = slow.take(range(min(SAMPLED, len(slow))))
     start = time.perf_counter()
     encoded = encode(dataclasses.replace(dataset, query=sample, gallery=None))
     if isinstance(encoded, RecallatkError):
@@ -188,7 +210,7 @@ def print_plan_of_images(
         gpus = sum(node.gpus for node in engine.nodes) if cluster.num_gpus is None else cluster.num_gpus
         models = gpus or max(1, engine.cores // 2)
     more = {
-        "images": f"{images:,}; {len(sample)} of them took {1000 * seconds:.1f} ms each on this machine's cores",
+        what: f"{images:,}; {len(sample)} of them took {1000 * seconds:.1f} ms each on this machine's cores",
         "copies of the model": f"{models:,}",
         "time to encode, if a copy is as fast (estimated)": in_words(images * seconds / models),
     }

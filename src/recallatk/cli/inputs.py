@@ -151,7 +151,12 @@ def _encode(
 
 
 def load_files(
-    files: Embeddings, reading: Reading, *, labels_required: bool, memory: int | None = None
+    files: Embeddings,
+    reading: Reading,
+    *,
+    labels_required: bool,
+    memory: int | None = None,
+    in_place: bool = False,
 ) -> EncodedDataset:
     """The embeddings that files hold."""
     from recallatk.run import load_encoded
@@ -167,6 +172,7 @@ def load_files(
         labels_required=labels_required,
         on_error=reading.on_error,
         memory=memory,
+        in_place=in_place,
     )
 
 

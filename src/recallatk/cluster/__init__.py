@@ -22,6 +22,7 @@ from recallatk.cluster.plan import (
     plan_ranking,
 )
 from recallatk.cluster.ranking import rank, rank_blocks_of_scores
+from recallatk.cluster.sources import are_found_there
 from recallatk.ranking import Rank, Ranking, RankScores
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Place",
     "RankingPlan",
     "address_of",
+    "are_found_there",
     "describe_elsewhere",
     "describe_nodes",
     "describe_ranking",

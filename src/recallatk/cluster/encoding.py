@@ -8,6 +8,7 @@ its metadata says what became of the others.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -21,9 +22,11 @@ import numpy as np
 from recallatk.cluster.engine import Engine
 from recallatk.cluster.pipeline import Job, encoded_rows, stamp_of
 from recallatk.embeddings import parts
-from recallatk.encoding import REPLACE_FILE, SET_NAMES, Encoded, Progress, fix_encoder
+from recallatk.encoding import REPLACE_FILE, SET_NAMES, Encoded, Progress, check_one_dimension, fix_encoder
+from recallatk.images import is_stored
 from recallatk.types import (
     ChoiceError,
+    ElementKind,
     EmbeddingSet,
     Encoder,
     ImageSet,
@@ -37,6 +40,9 @@ PART_ROWS = 4096
 
 LISTED = 2**20
 """Images that one pipeline is told of: their names are in the object store while it runs."""
+
+READ_PARTS = 4
+"""Parts whose rows are kept while copies of their images are given them."""
 
 MANIFEST = "manifest.json"
 
@@ -95,7 +101,8 @@ def encode_on(
 
     Args:
         engine: the cluster.
-        sets: the queries alone, or the queries and the gallery; elements are paths that every node reads.
+        sets: the queries alone, or the queries and the gallery; elements are texts, or images that every node reads
+            where they are stored.
         job: how.
         place: where to.
         gpus: actors with a GPU each; default one for each GPU of the cluster. 0: the model runs on CPUs.
@@ -103,20 +110,14 @@ def encode_on(
         on_progress: told of the images that are done.
 
     Raises:
-        ChoiceError: the cluster is reached through ray://.
         RecallatkError: as for `recallatk.encoding.encode`; the place holds something else; or the cluster failed.
     """
-    if engine.client:
-        raise ChoiceError("ray:// reaches a cluster to rank, not to encode; give HOST:PORT or auto on a node of it")
-    for side in sets:
-        if side.kind == "text":
-            raise RecallatkError(
-                "a cluster encodes image files, not texts; write the embeddings here with `recallatk embed`, and rank "
-                "them there (--query and --gallery with --cluster)"
-            )
-        odd = next((element for element in side.elements if not isinstance(element, str | os.PathLike)), None)
-        if odd is not None:
-            raise RecallatkError(f"a cluster encodes files, not {type(odd).__name__}; give paths")
+    sets = [_found_anywhere(side) for side in sets]
+    place = dataclasses.replace(place, folder=parts.found_anywhere(place.folder))
+    if engine.client:  # all of it is done there, as from outside there is no pipeline
+        choices = {"gpus": gpus, "overwrite": overwrite}
+        there: Encoded = engine.call_inside(encode_on, sets, job, place, **choices, on_progress=on_progress)
+        return there
     place.claim(overwrite=overwrite)
     work = [
         _Part(name, number, side.take(range(start, min(start + PART_ROWS, len(side)))))
@@ -146,6 +147,28 @@ def encode_on(
             if on_progress is not None:
                 on_progress(done, total)
     return _assemble(sets, place, writer)
+
+
+def _found_anywhere(side: ImageSet) -> ImageSet:
+    """A set that leads to its images from any working directory.
+
+    Raises:
+        RecallatkError: an element is none that other processes can read.
+    """
+    for name, element in zip(side.ids, side.elements, strict=True):
+        if side.kind == "text" and not isinstance(element, str):
+            raise RecallatkError(f"{name}: {type(element).__name__} is no text; a set of texts holds nothing else")
+        if not is_stored(element):
+            raise RecallatkError(
+                f"{name}: a cluster encodes what its nodes can read, not {type(element).__name__}; give paths"
+            )
+    return side if side.kind == "text" else dataclasses.replace(side, elements=tuple(map(_absolute, side.elements)))
+
+
+def _absolute(element: Any) -> Any:
+    if isinstance(element, str):
+        return str(Path(element).absolute())
+    return Path(element).absolute() if isinstance(element, os.PathLike) else element
 
 
 def describe_elsewhere(engine: Engine, load: Callable[[], Encoder], gpus: int | None) -> dict[str, str]:
@@ -195,7 +218,8 @@ class _Writer:
         self.conversions: dict[str, tuple[str, ...]] = {}
         self.encoded, self.cached = 0, 0
         self.failures: dict[str, Skipped] = {}
-        self._width: int | None = None
+        self._rows_of = functools.lru_cache(maxsize=READ_PARTS)(parts.read_rows)
+        self._widths: dict[ElementKind, int] = {}
 
     def check(self, rows: list[dict[str, Any]]) -> None:
         """Refuse what the encoder did wrong, and the first image that cannot be used, unless such are skipped."""
@@ -203,19 +227,20 @@ class _Writer:
             if row["fatal"]:
                 raise RecallatkError(row["fatal"])
             if row["failure"] and self._job.on_error == "error":
-                what = fix_encoder() if row["by_encoder"] else REPLACE_FILE
+                what = fix_encoder(row["kind"]) if row["by_encoder"] else REPLACE_FILE
                 raise RecallatkError(f"{row['failure']}; {what}")
             if row["row"] is not None:
                 self._check_width(len(np.frombuffer(row["row"], row["dtype"])), row)
 
     def _check_width(self, width: int, row: Mapping[str, Any]) -> None:
         who = "the cache holds" if row["cached"] else "the encoder returned"
-        if self._width not in (None, width):
+        before = self._widths.setdefault(row["kind"], width)
+        if before != width:
             raise RecallatkError(
-                f"{who} {counted(width, 'column')} for {row['name']} and {self._width} before; all embeddings must "
+                f"{who} {counted(width, 'column')} for {row['name']} and {before} before; all embeddings must "
                 "have one dimension"
             )
-        self._width = width
+        check_one_dimension(self._widths)
 
     def write(self, part: _Part, rows: list[dict[str, Any]]) -> None:
         """Write a part."""
@@ -230,7 +255,7 @@ class _Writer:
                 self.encoded, self.cached = self.encoded + (not row["cached"]), self.cached + row["cached"]
             elif first[0] != digest:  # an encoder whose rows depend on the batch
                 same_part = first[1:3] == (folder, part.file)
-                embeddings[place] = embeddings[first[3]] if same_part else parts.read_rows(*first[1:3])[first[3]]
+                embeddings[place] = embeddings[first[3]] if same_part else self._rows_of(*first[1:3])[first[3]]
         failures = [Skipped(part.images.ids[i], _reason(row, part.images.ids[i])) for i, row in enumerate(rows)
                     if row["failure"]]  # fmt: skip
         conversions = {row["content"]: row["conversions"] for row in good if row["conversions"]}
@@ -259,7 +284,8 @@ class _Writer:
         folder = self._place.side(part.side)
         samples, n = parts.read_metadata(folder, part.file)
         rows = parts.read_rows(folder, part.file) if n else np.empty((0, 0))
-        self._width = rows.shape[1] or self._width
+        if n:
+            self._widths[part.images.kind] = rows.shape[1]
         for place, (content, row) in enumerate(zip(samples.content or (), rows, strict=True)):
             digest = hashlib.blake2b(row.tobytes(), digest_size=8).digest()
             self._first.setdefault(content, (digest, folder, part.file, place))
@@ -279,20 +305,20 @@ def _finished(engine: Engine, place: Place, work: Sequence[_Part]) -> set[_Part]
     """The parts that are there and whose images have not changed since."""
     there = {(side, file) for side in SET_NAMES for file in parts.list_parts(place.side(side))}
     asked = {
-        part: engine.run(_unchanged, place.side(part.side), part.file, part.images.elements, part.images.ids)
+        part: engine.run(_unchanged, place.side(part.side), part.file, part.images)
         for part in work
         if (part.side, part.file) in there
     }
     return {part for part, answer in asked.items() if engine.fetch(answer)}
 
 
-def _unchanged(folder: str, file: str, elements: Sequence[Any], ids: Sequence[str]) -> bool:
+def _unchanged(folder: str, file: str, images: ImageSet) -> bool:
     """Whether the images of a part still have the size and time of change that they had when it was made."""
     samples, _ = parts.read_metadata(folder, file)
     skipped = {item["item"] for item in samples.metadata["skipped"]}
-    if [name for name in ids if name not in skipped] != list(samples.ids or ()):
+    if [name for name in images.ids if name not in skipped] != list(samples.ids or ()):
         return False
-    return bool(samples.metadata["files"] == [list(stamp_of(Path(element))) for element in elements])
+    return bool(samples.metadata["files"] == [list(stamp_of(element, images.kind)) for element in images.elements])
 
 
 def _assemble(sets: Sequence[ImageSet], place: Place, writer: _Writer) -> Encoded:
@@ -302,7 +328,7 @@ def _assemble(sets: Sequence[ImageSet], place: Place, writer: _Writer) -> Encode
         kept = [row for row, identifier in enumerate(side.ids) if identifier not in writer.failures]
         if not kept:
             raise RecallatkError(
-                f"no {name} image could be used: {len(side)} of {len(side)} skipped, e.g. {side.ids[0]}: "
+                f"no {name} {side.kind} could be used: {len(side)} of {len(side)} skipped, e.g. {side.ids[0]}: "
                 f"{writer.failures[side.ids[0]].reason}"
             )
         rows, samples = parts.read(place.side(name), name)

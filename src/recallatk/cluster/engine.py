@@ -33,6 +33,13 @@ ABSENT = 60.0
 """Seconds for which there may be no node that could run a task: one that was lost may come back, or another one."""
 
 
+SHARE_OF_A_CORE = 0.01
+"""What a process asks for that lives long and takes none of the cores of tasks: it is put on a node that has some."""
+
+TOLD_EVERY = 0.5
+"""Seconds between two looks at how far something is inside the cluster."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Node:
     """One machine of the cluster: its name, cores, GPUs, and the memory that tasks may ask for, in bytes."""
@@ -181,6 +188,33 @@ class Engine:
 
         return bool(ray.wait([ref], timeout=0)[0])
 
+    def call_inside(
+        self, function: Callable[..., Any], *arguments: Any, on_progress: Told | None, **choices: Any
+    ) -> Any:
+        """Call a function in a process of the cluster, with an engine there, which can do what a client cannot.
+
+        Args:
+            function: called with the engine and the arguments, and with `on_progress`.
+            arguments: of the function.
+            on_progress: told here what the function tells there.
+            choices: of the function.
+
+        Raises:
+            RecallatkError: what it raised there, or the cluster lost the process.
+        """
+        import ray
+
+        inside = ray.remote(_Inside).options(num_cpus=SHARE_OF_A_CORE, max_concurrency=2).remote()
+        try:
+            with in_one_line():
+                answer = inside.call.remote(function, arguments, choices)
+                while not ray.wait([answer], timeout=TOLD_EVERY)[0]:
+                    if on_progress is not None and (told := ray.get(inside.told_last.remote())) is not None:
+                        on_progress(*told)
+                return ray.get(answer)
+        finally:
+            ray.kill(inside)
+
     def finish(self) -> None:
         """Wait for everything that runs."""
         self._check(1)
@@ -237,6 +271,24 @@ def live_nodes(ray: Any) -> tuple[Node, ...]:
 def able_nodes(nodes: Sequence[Node], cores: int, gpus: int = 0, memory: int = 0) -> list[Node]:
     """The nodes that have what one task asks for."""
     return [node for node in nodes if node.cores >= cores and node.gpus >= gpus and node.memory >= memory]
+
+
+class _Inside:
+    """An actor that calls a function, and says meanwhile how far that is."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, int] | None = None
+
+    def call(self, function: Callable[..., Any], arguments: Sequence[Any], choices: Mapping[str, Any]) -> Any:
+        import ray
+
+        return function(Engine(live_nodes(ray)), *arguments, **choices, on_progress=self._tell)
+
+    def told_last(self) -> tuple[int, int] | None:
+        return self._last
+
+    def _tell(self, done: int, total: int) -> None:
+        self._last = done, total
 
 
 class Merge:
@@ -298,7 +350,7 @@ def _nbytes(value: Any) -> int:
 @contextlib.contextmanager
 def in_one_line() -> Iterator[None]:
     """Our own errors as they were raised there; the cluster's in one line; what is a bug keeps its traceback."""
-    from ray.exceptions import RayError, RayTaskError
+    from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
     try:
         yield
@@ -314,11 +366,14 @@ def in_one_line() -> Iterator[None]:
                 raise RecallatkError(f"{what}; install it on every node, or run in the folder of it") from error
         raise
     except RayError as error:
-        raise RecallatkError(
-            f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {first_line(error)}); run the "
-            "command again: parts of encoding and blocks of a ranking that are finished are kept (these not with "
-            "--no-cache)"
-        ) from error
+        again = (
+            "run the command again: parts of encoding and blocks of a ranking that are finished are kept (these not "
+            "with --no-cache)"
+        )
+        if isinstance(error, OutOfMemoryError):
+            again = f"use a smaller --batch-size, or less --memory, and {again}"
+        what = f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {first_line(error)})"
+        raise RecallatkError(f"{what}; {again}") from error
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,5 +1,7 @@
 """The pipeline of Ray Data: files are read and decoded by tasks, and encoded by actors that hold the model.
 
+What tasks are told is where images lie; texts are sent as they are.
+
 This is all of Ray Data that is used. It passes on what is finished and starts no more than the object store has room
 for: that is the back-pressure.
 """
@@ -10,6 +12,8 @@ import contextlib
 import dataclasses
 import inspect
 import logging
+import os
+import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,16 +21,29 @@ from pathlib import Path
 from typing import Any
 
 from recallatk.cache import Cache, CachedRow
-from recallatk.cluster.engine import RETRIES, Engine, in_one_line
-from recallatk.encoding import encode_batch
-from recallatk.images import DecodePolicy, content_of, decode
-from recallatk.types import Encoder, ImageSet, OnError, PreparingEncoder, RecallatkError, unusable_rows
+from recallatk.cluster.engine import RETRIES, SHARE_OF_A_CORE, Engine, in_one_line
+from recallatk.decoding import content_of_text
+from recallatk.encoding import encode_batch, text_tower
+from recallatk.images import DecodePolicy, content_of, decode, stored_bytes
+from recallatk.types import (
+    Box,
+    ElementKind,
+    Encoder,
+    ImageSet,
+    OnError,
+    PreparingEncoder,
+    RecallatkError,
+    unusable_rows,
+)
 
 DECODED_TOGETHER = 16
 """Images that are read and decoded before they are passed on."""
 
 TASKS_A_CORE, MOST_LISTED = 8, 512
 """Tasks that read images, and how many images one of them reads at the most."""
+
+BLOCK_BYTES = 2**25
+"""What a task collects before it passes it on; it holds some copies of that meanwhile."""
 
 TOLD_EVERY = 256
 PREPARING = 4
@@ -39,16 +56,16 @@ class Job:
 
     Attributes:
         load: gives the encoder; called once by each actor.
-        setting: the key of cached rows; see `recallatk.cache.Cache.rows`. None: nothing is cached.
-        cache: the cache of each node (the folder is the same on all of them, its disk is the node's own).
-        batch: how many images go into the encoder at once.
+        settings: the keys of cached rows, of images and of texts; see `recallatk.cache.Cache.rows`.
+        cache: the cache of each node (the folder is the same on all of them, its disk is the node's own); or None.
+        batch: how many images or texts go into the encoder at once.
         decode: elements are files that become RGB images; else paths are handed over.
         policy: how bytes become pixels.
         on_error: as for `recallatk.encoding.encode`.
     """
 
     load: Callable[[], Encoder]
-    setting: str | None
+    settings: Mapping[ElementKind, str]
     cache: Cache | None
     batch: int
     decode: bool
@@ -56,17 +73,19 @@ class Job:
     on_error: OnError
 
 
-def stamp_of(path: Path) -> tuple[int, int]:
-    """The size and the time of the last change of a file, by which another one in its place is seen."""
+def stamp_of(element: Any, kind: ElementKind) -> tuple[int, int]:
+    """The size and the time of the last change of an image's file, by which another one in its place is seen.
+
+    A text has none, as it is part of what rows depend on; nor has what lies in no file.
+    """
+    file = element if isinstance(element, str | os.PathLike) else getattr(element, "file", None)
+    if kind == "text" or file is None:
+        return (0, 0)
     try:
-        stat = path.stat()
-    except OSError:
+        stat = Path(file).stat()
+    except (OSError, ValueError):  # ValueError: a path with a NUL in it
         return (-1, -1)
     return (stat.st_size, stat.st_mtime_ns)
-
-
-SHARE_OF_A_CORE = 0.01
-"""What an actor with the model asks for where there are no GPUs."""
 
 
 def encoded_rows(
@@ -112,14 +131,15 @@ def _in_order() -> Iterator[None]:
     import ray
 
     context = ray.data.DataContext.get_current()
-    before = context.enable_progress_bars, context.execution_options.preserve_order
+    before = context.enable_progress_bars, context.execution_options.preserve_order, context.target_max_block_size
     context.enable_progress_bars, context.execution_options.preserve_order = False, True
+    context.target_max_block_size = BLOCK_BYTES
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what later versions of Ray will not have
             yield
     finally:
-        context.enable_progress_bars, context.execution_options.preserve_order = before
+        context.enable_progress_bars, context.execution_options.preserve_order, context.target_max_block_size = before
 
 
 def _limits(limits: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -149,12 +169,14 @@ def _tables(image_sets: Sequence[ImageSet], cores: int) -> list[Any]:
     tables = []
     height = min(max(sum(map(len, image_sets)) // (TASKS_A_CORE * cores), DECODED_TOGETHER), MOST_LISTED)
     for images in image_sets:
+        elements = list(map(pickle.dumps, images.elements))
+        boxes = [None] * len(images) if images.boxes is None else list(images.boxes)
         for start in range(0, len(images), height):
             some = slice(start, start + height)
-            boxes = [None] * len(images) if images.boxes is None else list(images.boxes)
             columns = {
                 "name": pa.array(images.ids[some], pa.string()),
-                "path": pa.array([str(Path(element).absolute()) for element in images.elements[some]], pa.string()),
+                "kind": pa.array([images.kind] * len(elements[some]), pa.string()),
+                "element": pa.array(elements[some], pa.binary()),
                 "box": pa.array([None if box is None else list(box) for box in boxes[some]], pa.list_(pa.int64())),
             }
             tables.append(pa.table(columns))
@@ -162,26 +184,32 @@ def _tables(image_sets: Sequence[ImageSet], cores: int) -> list[Any]:
 
 
 def _decode(table: Any, *, job: Job) -> Any:
-    """Read and decode some images; what the cache of this node knows needs no pixels."""
+    """Read and decode some images; what the cache of this node knows needs no pixels, and neither do texts."""
     import pyarrow as pa
 
-    with _rows_of(job) as cache:
-        rows = [_read(**image, job=job, cache=cache) for image in table.to_pylist()]
+    with _rows_of(job) as caches:
+        rows = [_read(**image, job=job, caches=caches) for image in table.to_pylist()]
     return pa.Table.from_pylist(rows, schema=_schema())
 
 
-def _read(name: str, path: str, box: list[int] | None, *, job: Job, cache: Any) -> dict[str, Any]:
-    size, changed = stamp_of(Path(path))
-    row: dict[str, Any] = {"name": name, "path": path, "size": size, "changed": changed, "cached": False}
-    area = None if box is None else (box[0], box[1], box[2], box[3])
+def _read(
+    name: str, kind: ElementKind, element: bytes, box: list[int] | None, *, job: Job, caches: Mapping[str, Any]
+) -> dict[str, Any]:
+    where = pickle.loads(element)  # this run wrote it
+    size, changed = stamp_of(where, kind)
+    row: dict[str, Any] = {"name": name, "kind": kind, "size": size, "changed": changed, "cached": False}
+    area: Box | None = None if box is None else (box[0], box[1], box[2], box[3])
+    decoded_here = job.decode and kind == "image"
     try:
-        data = Path(path).read_bytes()
-        row["content"] = content_of(data, area)
-        found = None if cache is None else cache.get(row["content"])
+        data = stored_bytes(where) if kind == "image" else b""
+        row["content"] = content_of(data, area) if kind == "image" else content_of_text(where)
+        found = caches[kind].get(row["content"]) if kind in caches else None
         if found is not None:
             known = {"row": found.row.tobytes(), "dtype": found.row.dtype.str, "conversions": list(found.conversions)}
             return {**row, **known, "cached": True}
-        if job.decode:
+        if not decoded_here:
+            row["element"] = element
+        else:
             decoded = decode(data, policy=job.policy, name=name, box=area)
             row |= {"pixels": decoded.image.tobytes(), "width": decoded.image.width, "height": decoded.image.height}
             row["conversions"] = list(decoded.conversions)
@@ -205,36 +233,44 @@ class _Encode:
         import pyarrow as pa
 
         rows = table.to_pylist()
-        new = [row for row in rows if row["row"] is None and not row["failure"]]
+        kinds: tuple[ElementKind, ...] = ("text", "image")
+        for kind in kinds:
+            new = [row for row in rows if row["kind"] == kind and row["row"] is None and not row["failure"]]
+            if new:
+                self._fill(new, kind)
+        for row in rows:
+            row |= {"pixels": None, "element": None, "conversions": row["conversions"] or []}
+        return pa.Table.from_pylist(rows, schema=_schema())
+
+    def _fill(self, new: list[dict[str, Any]], kind: ElementKind) -> None:
+        """Give what is of one kind its rows."""
         try:
-            embeddings = self._encode([self._element(row) for row in new], new[0]["name"]) if new else None
+            embeddings = self._encode([self._element(row) for row in new], new[0]["name"], kind)
         except (RecallatkError, MemoryError) as error:  # as data: Ray Data would wrap it, and lose what it was
             what = f"{new[0]['name']} and those behind it: a worker ran out of memory; use a smaller --batch-size"
             new[0]["fatal"] = str(error) if isinstance(error, RecallatkError) else what
-            embeddings = None
-        if embeddings is not None:
-            bad = dict(unusable_rows(embeddings))
-            for place, row in enumerate(new):
-                row["row"], row["dtype"] = embeddings[place].tobytes(), embeddings.dtype.str
-                if place in bad:
-                    row |= {"failure": f"{row['name']}: its embedding {bad[place]}", "by_encoder": True}
-            with _rows_of(self._job) as cache:
-                if cache is not None:
-                    kept = [(row["content"], embeddings[i], row["conversions"]) for i, row in enumerate(new)
-                            if i not in bad]  # fmt: skip
-                    cache.update({key: CachedRow(row, tuple(words or ())) for key, row, words in kept})
-        for row in rows:
-            row |= {"pixels": None, "conversions": row["conversions"] or []}
-        return pa.Table.from_pylist(rows, schema=_schema())
+            return
+        bad = dict(unusable_rows(embeddings))
+        for place, row in enumerate(new):
+            row["row"], row["dtype"] = embeddings[place].tobytes(), embeddings.dtype.str
+            if place in bad:
+                row |= {"failure": f"{row['name']}: its embedding {bad[place]}", "by_encoder": True}
+        with _rows_of(self._job) as caches:
+            if kind in caches:
+                kept = [(row["content"], embeddings[i], row["conversions"]) for i, row in enumerate(new)
+                        if i not in bad]  # fmt: skip
+                caches[kind].update({key: CachedRow(row, tuple(words or ())) for key, row, words in kept})
 
     def _element(self, row: Mapping[str, Any]) -> Any:
         from PIL import Image
 
-        if not self._job.decode:
-            return Path(row["path"])
+        if row["element"] is not None:
+            return pickle.loads(row["element"])  # this run wrote it
         return Image.frombytes("RGB", (row["width"], row["height"]), row["pixels"])
 
-    def _encode(self, elements: list[Any], name: str) -> Any:
+    def _encode(self, elements: list[Any], name: str, kind: ElementKind) -> Any:
+        if kind == "text":
+            return encode_batch(elements, text_tower(self._encoder, ()), name, kind)
         if isinstance(self._encoder, PreparingEncoder) and self._prepare is not None:
             prepared = list(self._pool.map(self._prepare, elements))
             return encode_batch(prepared, self._encoder.encode_prepared, name)
@@ -247,7 +283,8 @@ def _schema() -> Any:
     return pa.schema(
         {
             "name": pa.string(),
-            "path": pa.string(),
+            "kind": pa.string(),
+            "element": pa.binary(),
             "size": pa.int64(),
             "changed": pa.int64(),
             "content": pa.string(),
@@ -266,9 +303,8 @@ def _schema() -> Any:
 
 
 @contextlib.contextmanager
-def _rows_of(job: Job) -> Iterator[Any]:
-    if job.cache is None or job.setting is None:
-        yield None
-        return
-    with job.cache.rows(job.setting) as rows:
-        yield rows
+def _rows_of(job: Job) -> Iterator[dict[str, Any]]:
+    """The rows that the cache of this node holds, of images and of texts; nothing where there is no cache."""
+    with contextlib.ExitStack() as stack:
+        settings = {} if job.cache is None else job.settings
+        yield {kind: stack.enter_context(job.cache.rows(own)) for kind, own in settings.items() if job.cache}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import mmap
 import os
-import socket
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from recallatk.embeddings.known_file import KnownFile
 from recallatk.memory import release_shared_pages
 from recallatk.ranking.grid import Grid, StreamedRows
-from recallatk.types import RecallatkError, Similarity
+from recallatk.types import Similarity, StoredRows
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -24,16 +24,14 @@ class MappedFile:
     """Rows of an array in a file that every node reads under the same path.
 
     Attributes:
-        path: the file.
-        size: its bytes, by which a node notices that it has another one.
+        file: the file, by which a node notices that it has another one.
         offset: where the array begins.
         dtype: of the array.
         shape: of the array.
         rows: which of its rows.
     """
 
-    path: str
-    size: int
+    file: KnownFile
     offset: int
     dtype: str
     shape: tuple[int, int]
@@ -50,7 +48,7 @@ class MappedFile:
         if not isinstance(array.filename, str | os.PathLike) or not array.flags.c_contiguous or not path.is_file():
             return None
         n, d = array.shape
-        return cls(str(path.resolve()), path.stat().st_size, array.offset, array.dtype.str, (n, d), rows)
+        return cls(KnownFile.of(path), array.offset, array.dtype.str, (n, d), rows)
 
     def part(self, rows: slice) -> MappedFile:
         """Some of these rows."""
@@ -61,19 +59,15 @@ class MappedFile:
         """The rows, mapped.
 
         Raises:
-            RecallatkError: this node does not have the file.
+            RecallatkError: this node does not have the file, or another version of it.
         """
-        try:
-            size = Path(self.path).stat().st_size
-            if size == self.size:
-                whole = np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
-                return whole[self.rows]
-            why = f"it has {size:,} bytes there, not {self.size:,}"
-        except OSError as error:
-            why = str(error.strerror)
-        raise RecallatkError(
-            f"the node {socket.gethostname()} cannot read {self.path} ({why}); put it on a path that every node reads"
-        )
+        self.file.check()
+        return np.memmap(self.file.path, self.dtype, "r", self.offset, self.shape)[self.rows]
+
+
+def are_found_there(rows: Array | StoredRows) -> bool:
+    """Whether workers read these rows themselves, so that they do not pass through this process."""
+    return not isinstance(rows, np.ndarray) or MappedFile.of(rows, slice(0, 0)) is not None
 
 
 @dataclasses.dataclass(frozen=True)

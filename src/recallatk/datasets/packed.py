@@ -54,6 +54,9 @@ class PackedImage:
         except (pa.ArrowException, StopIteration) as error:
             raise OSError(str(error) or "the file has fewer rows") from error
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PackedImage, (self.file.absolute(), self.column, self.group, self.row)  # found from any other process
+
     def __str__(self) -> str:
         return f"{self.file}: row {self.row} of group {self.group}"
 

@@ -36,7 +36,8 @@ Row = TypeVar("Row")
 class Format:
     """How one kind of file is read and written, where its labels are, and whether they lie in a file beside it.
 
-    A reader that takes `most` keeps an array of more bytes than that on disk.
+    A reader that takes `most` keeps an array of more bytes than that on disk. `in_place` does not load the rows, or
+    gives None where that does not go.
     """
 
     read: Callable[..., tuple[npt.NDArray[Any], Samples]]
@@ -44,12 +45,13 @@ class Format:
     labels: str
     side_file: Callable[[Path], Path] | None = None
     takes_most: bool = False
+    in_place: Callable[[Path, str], tuple[npt.NDArray[Any], Samples] | None] | None = None
 
 
 FORMATS = {
     ".npy": Format(arrays.read_npy, arrays.write_npy, "NAME.samples.parquet beside it", arrays.side_file),
-    ".npz": Format(arrays.read_npz, arrays.write_npz, "an array `labels`"),
-    ".parquet": Format(parquet.read, parquet.write, "a column `label`", takes_most=True),
+    ".npz": Format(arrays.read_npz, arrays.write_npz, "an array `labels`", in_place=arrays.map_npz),
+    ".parquet": Format(parquet.read, parquet.write, "a column `label`", takes_most=True, in_place=parts.read_file),
     ".safetensors": Format(tensors.read, tensors.write, "a tensor `labels`, or JSON under `labels` in its header"),
     ".h5": Format(hdf5.read, hdf5.write, "a dataset `labels`", takes_most=True),
     ".hdf5": Format(hdf5.read, hdf5.write, "a dataset `labels`", takes_most=True),
@@ -90,6 +92,7 @@ def load_embeddings(
     label_separator: str | None = None,
     labels_required: bool = True,
     memory: int | None = None,
+    in_place: bool = False,
 ) -> LoadedEmbeddings:
     """Read embeddings, their ids and labels; nothing is ever unpickled.
 
@@ -105,6 +108,8 @@ def load_embeddings(
         labels_required: whether rows without positions must have labels.
         memory: bytes for the whole process; embeddings of a .parquet file that take more than a quarter of it are
             unpacked to a temporary file (default: more than a quarter of what is free).
+        in_place: also rows of a .parquet file (of row groups up to 64 MB) or an uncompressed .npz stay there, and are
+            read when they are asked for, as workers of a cluster do.
 
     Raises:
         RecallatkError: the file is absent, damaged, of an unknown kind, has no labels, or does not fit together.
@@ -125,7 +130,8 @@ def load_embeddings(
     most = default_memory() if memory is None else memory // FRACTION_OF_FREE
     source_of_rows = path if address is None else address
     more = {"most": most} if format_.takes_most else {}
-    found, samples = format_.read(source_of_rows, where, **more)
+    left_there = format_.in_place(path, where) if in_place and format_.in_place else None
+    found, samples = left_there or format_.read(source_of_rows, where, **more)
     beside = None if format_.side_file is None else format_.side_file(path)
     if beside is not None and beside.is_file():
         if labels is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import struct
 import tokenize
 import zipfile
 import zlib
@@ -51,7 +52,7 @@ def read_array(path: Path, name: str) -> npt.NDArray[Any]:
     """
     with _numpy_file(name):
         with path.open("rb") as stream:
-            shape, dtype = _header(stream)
+            shape, _, dtype = _header(stream)
         if dtype.hasobject:
             raise _refused(name, "the array")
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r" if shape else None, allow_pickle=False)
@@ -68,7 +69,7 @@ def write_npy(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any])
     return path, beside
 
 
-def read_npz(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
+def read_npz(path: Path, name: str, *, mapped: bool = False) -> tuple[npt.NDArray[Any], Samples]:
     """An archive of ours, or anybody's: `embeddings`, `labels`, `ids`, `positions`, and groups as further arrays."""
     with _numpy_file(name), zipfile.ZipFile(path) as archive:
         headers = _headers(archive)
@@ -83,7 +84,8 @@ def read_npz(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
     # Text under this name is passed on too: the check of the rows says what is wrong with it.
     chosen = "embeddings" if "embeddings" in headers else pick_embeddings(numeric, "arrays", name)
     with _numpy_file(name), np.load(path, allow_pickle=False) as arrays:
-        embeddings: npt.NDArray[Any] = arrays[chosen]
+        there = _map_member(path, f"{chosen}.npy") if mapped else None
+        embeddings: npt.NDArray[Any] = arrays[chosen] if there is None else there
         positions = arrays[POSITIONS] if has_positions else None
         columns, aside, document = {}, [], None
         for key, (shape, dtype) in headers.items():
@@ -94,6 +96,11 @@ def read_npz(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
             elif key != chosen and not (has_positions and key == POSITIONS):
                 aside.append(key)
     return embeddings, from_columns(columns, aside, document, positions)
+
+
+def map_npz(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
+    """As `read_npz`, with embeddings that are not compressed mapped; nobody then checks their checksum."""
+    return read_npz(path, name, mapped=True)
 
 
 def write_npz(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any]) -> tuple[Path, ...]:
@@ -110,11 +117,28 @@ def write_npz(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, Any])
     return (path,)
 
 
-def _header(stream: IO[bytes]) -> Header:
+def _map_member(path: Path, member: str) -> npt.NDArray[Any] | None:
+    """An array of an archive, mapped; None of a compressed, encrypted or empty one."""
+    with zipfile.ZipFile(path) as archive:
+        entry = archive.getinfo(member)
+    if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
+        return None
+    with path.open("rb") as stream:
+        stream.seek(entry.header_offset + 26)  # where the header says how long its two last fields are
+        stream.seek(sum(struct.unpack("<HH", stream.read(4))), 1)
+        shape, is_fortran, dtype = _header(stream)
+        begin = stream.tell()
+    if not shape or not math.prod(shape):
+        return None
+    mapped: npt.NDArray[Any] = np.memmap(path, dtype, "r", begin, shape, "F" if is_fortran else "C")
+    return mapped
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(stream)
-    return shape, dtype
+    header: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(stream)
+    return header
 
 
 def _headers(archive: zipfile.ZipFile) -> dict[str, Header]:
@@ -122,7 +146,7 @@ def _headers(archive: zipfile.ZipFile) -> dict[str, Header]:
     for entry in archive.infolist():
         if entry.filename.endswith(".npy"):
             with archive.open(entry) as stream:
-                shape, dtype = _header(stream)
+                shape, _, dtype = _header(stream)
             # Otherwise a damaged header makes NumPy ask for any amount of memory.
             if not dtype.hasobject and math.prod(shape) * dtype.itemsize > entry.file_size:
                 raise ValueError(f"{entry.filename} is shorter than its shape {shape} says")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -37,12 +38,7 @@ def read(path: Path, name: str, *, most: int | None = None) -> tuple[npt.NDArray
     An array of more than `most` bytes lies in a temporary file.
     """
     with _parquet_file(path, name) as file:
-        names = file.schema_arrow.names
-        column = next((column for column in EMBEDDING_COLUMNS if column in names), None)
-        if column is None:
-            raise RecallatkError(
-                f"{name}: no column is called {' or '.join(EMBEDDING_COLUMNS)}; the columns are {', '.join(names)}"
-            )
+        column = _embedding_column(file, name)
         rows, place = _matrix(file, column, name, most)
         samples = _samples(file, column, name)
     if place is None:
@@ -69,19 +65,54 @@ def write_samples(path: Path, embeddings: EmbeddingSet, metadata: Mapping[str, A
     _write(path, embeddings, metadata, with_embeddings=False)
 
 
-def read_part(stream: Any, name: str) -> tuple[Samples, int, int, np.dtype[Any]]:
-    """All but the numbers of one of several files that are one set: the columns, rows, width and dtype."""
-    with _parquet_file(stream, name) as file:
-        column = EMBEDDING_COLUMNS[0]
-        kind = file.schema_arrow.field(column).type
-        samples = _samples(file, column, name)
-        return samples, file.metadata.num_rows, kind.list_size, np.dtype(kind.value_type.to_pandas_dtype())
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """All but the numbers of a file, and how these lie in it.
+
+    Attributes:
+        samples: the columns.
+        column: what the embeddings are called.
+        heights: the rows of each row group.
+        width: the columns of the embeddings; 0 where there are no rows that say it.
+        dtype: of the numbers.
+    """
+
+    samples: Samples
+    column: str
+    heights: tuple[int, ...]
+    width: int
+    dtype: np.dtype[Any]
+
+    def __len__(self) -> int:
+        return sum(self.heights)
 
 
-def read_part_rows(stream: Any, name: str) -> npt.NDArray[Any]:
-    """The numbers of one of several files that are one set."""
-    with _parquet_file(stream, name) as file:
-        return _matrix(file, EMBEDDING_COLUMNS[0], name, file.metadata.num_rows * 2**20)[0]
+def read_outline(source: Path | Any, name: str) -> Outline:
+    """What a file holds beside the numbers, from a path or an open stream."""
+    with _parquet_file(source, name) as file:
+        column = _embedding_column(file, name)
+        kind, fixed = _list_of_numbers(file, column, name)
+        metadata = file.metadata
+        heights = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+        first = None if fixed is not None else next(file.iter_batches(1, columns=[column]), None)
+        width = len(first.column(0)[0].as_py() or ()) if first is not None else fixed or 0
+        return Outline(_samples(file, column, name), column, heights, width, np.dtype(kind.to_pandas_dtype()))
+
+
+def read_group(
+    source: Path | Any, name: str, column: str, *, width: int | None = None, group: int | None = None
+) -> npt.NDArray[Any]:
+    """The numbers of one row group of a file, or of all, into memory.
+
+    Args:
+        source: a path or an open stream.
+        name: of the file, for messages.
+        column: what the embeddings are called.
+        width: how long they are, where that is known.
+        group: which row group; None: all.
+    """
+    with _parquet_file(source, name) as file:
+        return _matrix(file, column, name, sys.maxsize, width=width, group=group)[0]
 
 
 @contextlib.contextmanager
@@ -104,39 +135,63 @@ def _parquet_file(path: Path | Any, name: str) -> Iterator[Any]:
     pa.default_memory_pool().release_unused()
 
 
-def _matrix(file: Any, column: str, name: str, most: int | None) -> tuple[npt.NDArray[Any], str | None]:
+def _embedding_column(file: Any, name: str) -> str:
+    names = file.schema_arrow.names
+    column = next((column for column in EMBEDDING_COLUMNS if column in names), None)
+    if column is None:
+        raise RecallatkError(
+            f"{name}: no column is called {' or '.join(EMBEDDING_COLUMNS)}; the columns are {', '.join(names)}"
+        )
+    return column
+
+
+def _list_of_numbers(file: Any, column: str, name: str) -> tuple[Any, int | None]:
+    """The type of the numbers of a column of lists, and how long its lists are where the type says so."""
     import pyarrow as pa
 
     kind = file.schema_arrow.field(column).type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise RecallatkError(f"{name}: the column {column!r} is {kind}; embeddings are lists of numbers")
-    width = kind.list_size if pa.types.is_fixed_size_list(kind) else None
-    dtype = kind.value_type.to_pandas_dtype()
+    return kind.value_type, kind.list_size if pa.types.is_fixed_size_list(kind) else None
+
+
+def _matrix(
+    file: Any, column: str, name: str, most: int | None, *, width: int | None = None, group: int | None = None
+) -> tuple[npt.NDArray[Any], str | None]:
+    """The numbers of a file, or of one row group alone, which is held in memory."""
+    kind, fixed = _list_of_numbers(file, column, name)
+    width = fixed if fixed is not None else width
+    dtype = kind.to_pandas_dtype()
+    groups = list(range(file.metadata.num_row_groups)) if group is None else [group]
+    before = 0 if group is None else sum(file.metadata.row_group(one).num_rows for one in range(group))
+    n = sum(file.metadata.row_group(one).num_rows for one in groups)
     rows: npt.NDArray[Any] | None = None
     place: str | None = None
     start = 0
     # One array and small blocks: reading the whole column at once would hold it two or three times.
-    for batch in file.iter_batches(BLOCK_ROWS, columns=[column]):
+    for batch in file.iter_batches(BLOCK_ROWS, row_groups=groups, columns=[column]):
         block = batch.column(column)
         if block.null_count:
-            raise _empty_cell(name, start + int(np.argmax(block.is_null().to_numpy(zero_copy_only=False))), column)
+            raise _empty_cell(
+                name, before + start + int(np.argmax(block.is_null().to_numpy(zero_copy_only=False))), column
+            )
         if width is None:
             width = len(block[0])
-        if not pa.types.is_fixed_size_list(kind):
+        if fixed is None:
             lengths = np.diff(block.offsets.to_numpy())
             other = np.flatnonzero(lengths != width)
             if other.size:
                 raise RecallatkError(
-                    f"{name}: row {start + other[0]} has {lengths[other[0]]} numbers, the rows before it have {width}; "
-                    "all embeddings must have one length"
+                    f"{name}: row {before + start + other[0]} has {lengths[other[0]]} numbers, the rows before it have "
+                    f"{width}; all embeddings must have one length"
                 )
         numbers = block.flatten()
         if numbers.null_count:
             first = int(np.argmax(numbers.is_null().to_numpy(zero_copy_only=False)))
-            raise _empty_cell(name, start + first // width, column)
+            raise _empty_cell(name, before + start + first // width, column)
         if rows is None:
-            rows, place = new_array((file.metadata.num_rows, width), dtype, most=most)
+            rows, place = new_array((n, width), dtype, most=most)
         rows[start : start + len(block)] = numbers.to_numpy().reshape(len(block), width)
         release_pages(rows)
         start += len(block)

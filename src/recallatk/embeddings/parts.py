@@ -1,45 +1,63 @@
-"""One set of embeddings in many parquet files, in a folder or an object store: rows are read when asked for."""
+"""Embeddings in one or many parquet files, in a folder or an object store: rows are read when they are asked for."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import re
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from recallatk.embeddings import parquet
-from recallatk.embeddings.samples import Samples
+from recallatk.embeddings.known_file import KnownFile
+from recallatk.embeddings.samples import EMBEDDING_COLUMNS, Samples
 from recallatk.types import EmbeddingSet, RecallatkError
 
 _PART = re.compile(r"part-(\d{6,})\.parquet")
 
 
+LARGEST_GROUP = 2**26
+"""Bytes of a row group that a worker reads as a whole, beside the memory of its task; ours have half of that."""
+
+
+class Piece(NamedTuple):
+    """A row group of a file."""
+
+    file: str
+    group: int
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class PartedRows:
-    """The rows of several files one after the other; see `recallatk.types.StoredRows`. Pickled, it is where they lie.
+    """The rows of files one row group after the other; see `recallatk.types.StoredRows`. Pickled, it is where they lie.
 
     Attributes:
         folder: a path, or an address that pyarrow's file systems know, such as s3://bucket/folder.
-        names: the files that hold rows.
+        pieces: the row groups that hold rows.
         starts: where the rows of each begin, and where the last ones end.
         width: the number of columns.
         kind: the dtype as text.
         rows: which of all rows these are.
+        column: what they are called in the files.
+        file: what tells another version of the file, where it is one.
     """
 
     folder: str
-    names: tuple[str, ...]
+    pieces: tuple[Piece, ...]
     starts: tuple[int, ...]
     width: int
     kind: str
     rows: slice
-    _last: dict[str, npt.NDArray[Any]] = dataclasses.field(default_factory=dict, repr=False)
+    column: str = EMBEDDING_COLUMNS[0]
+    file: KnownFile | None = None
+    _last: dict[Piece, npt.NDArray[Any]] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -70,13 +88,20 @@ class PartedRows:
         return int(self.rows.stop - self.rows.start)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PartedRows, (self.folder, self.names, self.starts, self.width, self.kind, self.rows)
+        where = self.folder, self.pieces, self.starts, self.width, self.kind, self.rows, self.column, self.file
+        return PartedRows, where
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
 
     def open(self) -> PartedRows:
-        """The rows themselves, on the node that has them read."""
+        """The rows themselves, on the node that has them read.
+
+        Raises:
+            RecallatkError: it does not have the file, or another version of it.
+        """
+        if self.file is not None:
+            self.file.check()
         return self
 
     def part(self, rows: slice) -> PartedRows:
@@ -85,23 +110,24 @@ class PartedRows:
         return dataclasses.replace(self, rows=slice(self.rows.start + start, self.rows.start + stop), _last={})
 
     def __getitem__(self, rows: Any) -> npt.NDArray[Any]:
-        """The rows of a slice, or of these row numbers; each file is read once."""
+        """The rows of a slice, or of these row numbers; each row group is read once."""
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(len(self)))
         places = np.asarray(rows, dtype=np.int64) + self.rows.start
         found = np.empty((len(places), self.width), self.dtype)
         which = np.searchsorted(self.starts, places, side="right") - 1
-        for file in np.unique(which).tolist():
-            here = which == file
-            found[here] = self._file(file)[places[here] - self.starts[file]]
+        for number in np.unique(which).tolist():
+            here = which == number
+            found[here] = self._piece(self.pieces[number])[places[here] - self.starts[number]]
         return found
 
-    def _file(self, file: int) -> npt.NDArray[Any]:
-        name = self.names[file]
-        if name not in self._last:
+    def _piece(self, piece: Piece) -> npt.NDArray[Any]:
+        if piece not in self._last:
             self._last.clear()
-            self._last[name] = read_rows(self.folder, name)
-        return self._last[name]
+            name, group = piece
+            with _opened(self.folder, name) as stream:
+                self._last[piece] = parquet.read_group(stream, name, self.column, width=self.width, group=group)
+        return self._last[piece]
 
 
 def is_folder(path: Path) -> bool:
@@ -138,17 +164,28 @@ def inside(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}{mark}{options}"
 
 
+def found_anywhere(folder: str) -> str:
+    """A folder as other processes find it, whatever their working directory; an address is so already."""
+    return folder if "://" in folder else str(Path(folder).absolute())
+
+
 def file_system(folder: str) -> tuple[Any, str]:
     """What reads and writes a folder, and its path there.
 
     Raises:
         RecallatkError: nothing knows such an address.
     """
+    from pyarrow import fs
+
+    return _at_address(folder) if "://" in folder else (fs.LocalFileSystem(), found_anywhere(folder))
+
+
+@functools.lru_cache(maxsize=16)
+def _at_address(folder: str) -> tuple[Any, str]:
+    """Kept, as each has connections of its own."""
     import pyarrow as pa
     from pyarrow import fs
 
-    if "://" not in folder:
-        return fs.LocalFileSystem(), str(Path(folder).absolute())
     try:
         system, path = fs.FileSystem.from_uri(folder)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -167,7 +204,8 @@ def list_files(folder: str) -> tuple[str, ...]:
     from pyarrow import fs
 
     system, path = file_system(folder)
-    there = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    with _reached(folder):
+        there = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
     return tuple(sorted(info.base_name for info in there if info.is_file))
 
 
@@ -178,40 +216,58 @@ def read(path: str | Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
         RecallatkError: there is none, one is damaged, or they differ in width or dtype.
     """
     folder = str(path)
-    rows, all_samples, kinds = [], [], set()
+    found = []
     files = list_parts(folder)
     if not files:
         raise RecallatkError(f"{name}: there is no {part_name(0)} in {folder}; name a folder of such parts")
     for file in files:
-        system, below = file_system(folder)
-        with _opened(system, f"{below}/{file}", f"{name}: {file}") as stream:
-            samples, n, width, dtype = parquet.read_part(stream, f"{name}: {file}")
-        all_samples.append(samples)
-        if n:
-            rows.append((file, n))
-            kinds.add((width, dtype.str))
+        with _opened(folder, file, f"{name}: {file}") as stream:
+            found.append(parquet.read_outline(stream, f"{name}: {file}"))
+    kinds = {(outline.width, outline.dtype.str) for outline in found if len(outline)}
     if len(kinds) != 1:
         what = "rows of several widths or dtypes" if kinds else "no row"
         raise RecallatkError(f"{name}: the parts in {folder} hold {what}; encode into another folder")
-    ((width, kind),) = kinds
-    starts = np.cumsum([0, *(n for _, n in rows)]).tolist()
-    parted = PartedRows(folder, tuple(file for file, _ in rows), tuple(starts), width, kind, slice(0, starts[-1]))
-    return cast("npt.NDArray[Any]", parted), _joined(all_samples)
+    rows = _parted(found_anywhere(folder), dict(zip(files, found, strict=True)))
+    return rows, _joined([outline.samples for outline in found])
+
+
+def read_file(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples] | None:
+    """One parquet file that is no part: where its rows lie, and the columns; None where its row groups are too large.
+
+    Raises:
+        RecallatkError: it is damaged, or holds no embeddings.
+    """
+    outline = parquet.read_outline(path, name)
+    row = outline.width * outline.dtype.itemsize
+    if not len(outline) or not row or max(outline.heights) * row > LARGEST_GROUP:
+        return None
+    path = path.resolve()
+    return _parted(str(path.parent), {path.name: outline}, KnownFile.of(path)), outline.samples
+
+
+def _parted(folder: str, outlines: Mapping[str, parquet.Outline], file: KnownFile | None = None) -> npt.NDArray[Any]:
+    """The rows of files of one width and dtype."""
+    heights = {
+        Piece(name, group): n for name, outline in outlines.items() for group, n in enumerate(outline.heights) if n
+    }
+    starts = tuple(np.cumsum([0, *heights.values()]).tolist())
+    first = next(outline for outline in outlines.values() if len(outline))
+    kind, column = first.dtype.str, first.column
+    rows = PartedRows(folder, tuple(heights), starts, first.width, kind, slice(0, starts[-1]), column, file)
+    return cast("npt.NDArray[Any]", rows)
 
 
 def read_metadata(folder: str, name: str) -> tuple[Samples, int]:
     """The columns and the number of rows of one part."""
-    system, below = file_system(folder)
-    with _opened(system, f"{below}/{name}", name) as stream:
-        samples, n, _, _ = parquet.read_part(stream, name)
-    return samples, n
+    with _opened(folder, name) as stream:
+        outline = parquet.read_outline(stream, name)
+    return outline.samples, len(outline)
 
 
 def read_rows(folder: str, name: str) -> npt.NDArray[Any]:
     """The rows of one part."""
-    system, below = file_system(folder)
-    with _opened(system, f"{below}/{name}", name) as stream:
-        return parquet.read_part_rows(stream, name)
+    with _opened(folder, name) as stream:
+        return parquet.read_group(stream, name, EMBEDDING_COLUMNS[0])
 
 
 def write(folder: str, number: int, embeddings: EmbeddingSet, metadata: Mapping[str, Any]) -> None:
@@ -253,9 +309,10 @@ def remove(folder: str, names: Sequence[str]) -> None:
     from pyarrow import fs
 
     system, path = file_system(folder)
-    for name in names:
-        if system.get_file_info(f"{path}/{name}").type != fs.FileType.NotFound:
-            system.delete_file(f"{path}/{name}")
+    with _reached(folder):
+        for name in names:
+            if system.get_file_info(f"{path}/{name}").type != fs.FileType.NotFound:
+                system.delete_file(f"{path}/{name}")
 
 
 def remove_folder(folder: str) -> None:
@@ -263,8 +320,9 @@ def remove_folder(folder: str) -> None:
     from pyarrow import fs
 
     system, path = file_system(folder)
-    if system.get_file_info(path).type == fs.FileType.Directory:
-        system.delete_dir(path)
+    with _reached(folder):
+        if system.get_file_info(path).type == fs.FileType.Directory:
+            system.delete_dir(path)
 
 
 def read_bytes(folder: str, name: str) -> bytes | None:
@@ -272,18 +330,29 @@ def read_bytes(folder: str, name: str) -> bytes | None:
     from pyarrow import fs
 
     system, path = file_system(folder)
-    if system.get_file_info(f"{path}/{name}").type == fs.FileType.NotFound:
-        return None
-    with _opened(system, f"{path}/{name}", name) as stream:
+    with _reached(folder):
+        if system.get_file_info(f"{path}/{name}").type == fs.FileType.NotFound:
+            return None
+    with _opened(folder, name) as stream:
         data: bytes = stream.read()
     return data
 
 
-def _opened(system: Any, path: str, name: str) -> Any:
+@contextlib.contextmanager
+def _reached(folder: str) -> Iterator[None]:
+    """What a file system says, in one line."""
     try:
-        return system.open_input_file(path)
+        yield
     except OSError as error:
-        raise RecallatkError(f"{name}: cannot be read ({error.strerror or error})") from error
+        raise RecallatkError(f"{folder}: cannot be reached ({error.strerror or error})") from error
+
+
+def _opened(folder: str, file: str, name: str | None = None) -> Any:
+    system, path = file_system(folder)
+    try:
+        return system.open_input_file(f"{path}/{file}")
+    except OSError as error:
+        raise RecallatkError(f"{name or file}: cannot be read ({error.strerror or error})") from error
 
 
 def _joined(parts: Sequence[Samples]) -> Samples:

@@ -13,11 +13,11 @@ from typing import Any
 from recallatk.cache import Cache, cache_folder
 from recallatk.cluster import Job, Place, describe_elsewhere, encode_on, joined
 from recallatk.encoders import load_encoder
-from recallatk.encoding import Encoded, Progress
+from recallatk.encoding import Encoded, Progress, text_tower
 from recallatk.images import DecodePolicy
 from recallatk.report import Provenance
 from recallatk.run.cached import FROM_CACHE, setting
-from recallatk.types import Encoder, ImageSet, OnError
+from recallatk.types import ElementKind, Encoder, ImageSet, OnError
 from recallatk.wording import counted
 
 
@@ -49,18 +49,24 @@ def encode_elsewhere(
     policy: DecodePolicy,
     on_error: OnError,
     cache: Cache | None,
+    settings: Mapping[ElementKind, Provenance],
     provenance: Provenance,
     request: Mapping[str, Any] | None,
     on_progress: Progress | None,
 ) -> Encoded:
-    """Encode image sets on a cluster; the arguments are those of `encode_sides`."""
+    """Encode image sets on a cluster; most arguments are those of `encode_sides`.
+
+    `settings` is what the rows of images, and of texts where there are some, depend on; `provenance` is what the parts
+    say of the encoder.
+    """
+    text_tower(encoder, sides)
     load: Callable[[], Encoder] = functools.partial(_itself, encoder)
     if request is not None:
         load = functools.partial(load_encoder, request["spec"], device=request["device"], dtype=request["dtype"])
     with joined(elsewhere.cluster) as engine:
         there = SimpleNamespace(**describe_elsewhere(engine, load, elsewhere.gpus))
-        depends = setting(there, provenance)
-        key = _key(sides, depends, known=provenance.fingerprint is not None)
+        depends = {kind: setting(there, own) for kind, own in settings.items()}
+        key = _key(sides, "\n".join(depends.values()), known=provenance.fingerprint is not None)
         kept = cache if provenance.fingerprint is not None else None
         folder = elsewhere.folder or str(cache_folder(None if cache is None else cache.folder) / "encoded" / key[:16])
         job = Job(load, depends, kept, batch, decode, policy, on_error)
@@ -81,11 +87,12 @@ def encode_elsewhere(
         )
 
 
-def where_notes(encoded: Encoded) -> list[str]:
+def where_notes(encoded: Encoded, sides: Sequence[ImageSet]) -> list[str]:
     """How much was encoded now, where some of it was there already."""
     if not encoded.cached:
         return []
-    every = counted(encoded.distinct + encoded.cached, "image")
+    kinds = sorted({side.kind for side in sides})
+    every = counted(encoded.distinct + encoded.cached, " or ".join(kinds), " and ".join(f"{kind}s" for kind in kinds))
     return [f"encoded {encoded.distinct:,} of {every}; {encoded.cached:,} {FROM_CACHE}"]
 
 

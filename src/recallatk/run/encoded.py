@@ -145,6 +145,10 @@ def encode_sides(
 ) -> EncodedDataset:
     """Encode the queries alone, or queries and gallery, that come from no data set; as `encode_dataset`."""
     provenance = describe_encoder(encoder, policy if decode else None)
+    has_texts = any(side.kind == "text" for side in sides)
+    of_texts = with_texts(provenance, encoder) if has_texts else provenance
+    # Texts are kept under a setting of their own: without them, that of the images is what it always was.
+    text_setting = dataclasses.replace(of_texts, decode={"elements": "text"})
     if elsewhere is not None:
         encoded = encode_elsewhere(
             sides,
@@ -155,15 +159,12 @@ def encode_sides(
             decode=decode,
             on_error=on_error,
             cache=cache,
-            provenance=provenance,
+            settings={"image": provenance, **({"text": text_setting} if has_texts else {})},
+            provenance=of_texts,
             request=request,
             on_progress=on_progress,
         )
-        return _described(encoded, encoder, provenance, where_notes(encoded))
-    has_texts = any(side.kind == "text" for side in sides)
-    of_texts = with_texts(provenance, encoder) if has_texts else provenance
-    # Texts are kept under a setting of their own: without them, that of the images is what it always was.
-    text_setting = dataclasses.replace(of_texts, decode={"elements": "text"})
+        return _described(encoded, encoder, of_texts, where_notes(encoded, sides))
     with (
         open_rows(cache, encoder, provenance) as rows,
         open_rows(cache if has_texts else None, encoder, text_setting) as text_rows,
@@ -282,6 +283,7 @@ def load_encoded(
     on_error: OnError = "error",
     fold: str | None = None,
     memory: int | None = None,
+    in_place: bool = False,
 ) -> EncodedDataset:
     """Read embedding files, and what they say together of encoder and data.
 
@@ -295,6 +297,7 @@ def load_encoded(
         on_error: as for `load_embeddings`.
         fold: only the rows that have this value in the column `fold`.
         memory: as for `load_embeddings`.
+        in_place: as for `load_embeddings`; for files that a cluster will rank.
 
     Raises:
         RecallatkError: as for `load_embeddings`; or there is no such fold.
@@ -311,6 +314,7 @@ def load_encoded(
             labels_required=labels_required,
             on_error=on_error,
             memory=memory,
+            in_place=in_place,
         )
         for side, path, labels in sides
         if path is not None

@@ -38,7 +38,8 @@ Box: TypeAlias = tuple[int, int, int, int]
 class Stored(Protocol):
     """An image that is stored and can be read when it is needed: a `Path`, or a place in a larger file.
 
-    Elements that are none of paths must be hashable, and equal where they lead to the same bytes.
+    Elements that are none of paths must be hashable, and equal where they lead to the same bytes. Where they lie in a
+    larger file, its path is the attribute `file`: a change is noticed by it.
     """
 
     def read_bytes(self) -> bytes:
