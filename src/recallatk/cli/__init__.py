@@ -5,6 +5,7 @@
 import functools
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -72,7 +73,7 @@ from recallatk.cli.report import report as report_command
 from recallatk.cli.score import LABELLED, score
 from recallatk.cli.verify import verify
 from recallatk.cli.views import Views, each_view, plan_runs, views_asked
-from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
+from recallatk.types import ChoiceError, Ended, EvalProtocol, RecallatkError
 from recallatk.wording import counted
 
 
@@ -328,7 +329,7 @@ app.command(report_command)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 fine, 2 usage, 3 data, 130 interrupted; a traceback is our fault."""
+    """Run the command line and exit: 0 fine, 2 usage, 3 data, 130 interrupted, 143 ended; a traceback is our fault."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every letter
             stream.reconfigure(errors="backslashreplace")
@@ -350,6 +351,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         fail(str(error), DATA)
     except KeyboardInterrupt:
         fail("interrupted", INTERRUPTED)
+    except Ended as end:
+        fail(f"ended by {signal.Signals(int(end.code or 0) - 128).name}", int(end.code or 0))
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         # What is left in the buffer goes nowhere; else Python would complain of it at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -68,25 +68,34 @@ class Cluster:
 
 NO_CLUSTER = Cluster()
 
-# The commands that a cluster can run, and its addresses: elsewhere, and with another value, --cluster names a column.
-ON_A_CLUSTER = {"eval", "embed", "score", "info"}
-_CLUSTER = re.compile(r"ray|auto|ray://.*|[\w.-]+:\d+", re.DOTALL)
+# The commands that a cluster can run: with anything but its address, --cluster names a column in the first of them.
+ON_A_CLUSTER = {"eval", "score"}
+NO_COLUMN = {"embed", "info", "verify"}
 
 
 def with_run_on(argv: Sequence[str]) -> Sequence[str]:
     """The words of a command, in which --cluster with the address of a cluster is --run-on."""
+    if argv and argv[0] in NO_COLUMN:
+        return [re.sub(r"--cluster(?==|$)", "--run-on", token) for token in argv]
     return list(_renamed(argv)) if argv and argv[0] in ON_A_CLUSTER else argv
 
 
 def _renamed(argv: Sequence[str]) -> Iterator[str]:
     for place, token in enumerate(argv):
-        value = argv[place + 1] if place + 1 < len(argv) else ""
-        if (token == "--cluster" and _CLUSTER.fullmatch(value)) or (
-            token.startswith("--cluster=") and _CLUSTER.fullmatch(token.removeprefix("--cluster="))
-        ):
-            yield token.replace("--cluster", "--run-on", 1)
-        else:
-            yield token
+        flag, equals, value = token.partition("=")
+        if not equals:
+            value = argv[place + 1] if place + 1 < len(argv) else ""
+        yield token.replace("--cluster", "--run-on", 1) if flag == "--cluster" and _is_cluster(value) else token
+
+
+def _is_cluster(value: str) -> bool:
+    from recallatk.cluster import address_of
+
+    try:
+        address_of(value)
+    except ChoiceError:  # what can be no column is told so
+        return re.fullmatch(r"ray://.*|\d+(\.\d+){3}", value, re.DOTALL) is not None
+    return True
 
 
 def parts_folder(output: Path) -> str | None:

@@ -60,6 +60,10 @@ class Spent:
     moved: int
 
 
+class ClusterError(RecallatkError):
+    """What the cluster itself did wrong: what it logged says more."""
+
+
 Told: TypeAlias = Callable[[int, int], None]
 """Called with the number of tasks that are done and that there will be."""
 
@@ -190,7 +194,7 @@ class Engine:
             if able_nodes(live_nodes(ray), *self._needs):
                 able = time.monotonic()
             elif time.monotonic() - able > ABSENT:
-                raise RecallatkError(
+                raise ClusterError(
                     f"the cluster lost its nodes: for {ABSENT:.0f} s none was left that could run a task "
                     f"({self._needs[0]} cores, {self._needs[1]} GPUs, {megabytes(self._needs[2])}); start some, and "
                     "run the command again"
@@ -289,7 +293,7 @@ def in_one_line() -> Iterator[None]:
                 raise RecallatkError(f"{what}; install it on every node, or run in the folder of it") from error
         raise
     except RayError as error:
-        raise RecallatkError(
+        raise ClusterError(
             f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {first_line(error)}); run the "
             "command again: parts of encoding that are finished are kept"
         ) from error
