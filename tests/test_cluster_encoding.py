@@ -27,7 +27,7 @@ from recallatk.types import RecallatkError
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]  # Ray warns of itself
 pytest.importorskip("ray", reason="make test-integrations installs it")
 
-from recallatk.cluster import joined  # noqa: E402
+from recallatk.cluster import describe_elsewhere, joined  # noqa: E402
 
 PHOTOS = Path(__file__).parents[1] / "src" / "recallatk" / "assets" / "photos"
 REQUEST = {"device": "auto", "dtype": "float32"}
@@ -177,11 +177,28 @@ def of_this_module(batch):
     return np.ones((len(batch), 3))
 
 
-def test_what_an_encoder_does_wrong_is_its_own_line(photos, tmp_path):
+RAISED = (
+    r"^the encoder raised ValueError: upside down \(.*test_cluster_encoding.py, line \d+\); recallatk called the "
+    r"encoder with a list of \d+ images, the first of them baseball/baseball.webp$"
+)
+
+
+def test_what_an_encoder_does_wrong_is_its_own_line(photos, tmp_path, engine):
+    def raises(batch):
+        raise ValueError("upside down\nand so on")
+
+    def factory():
+        raise ValueError("of the factory")
+
     (photos / "bucket" / "broken.jpg").unlink()
     dataset, elsewhere = load_dataset(photos), Elsewhere("ray", str(tmp_path / "parts"))
     with pytest.raises(RecallatkError, match=r"images \(baseball/.*must return one embedding row an image"):
         encode_dataset(dataset, lambda batch: np.ones((len(batch) + 1, 3)), elsewhere=elsewhere)
+    with pytest.raises(RecallatkError, match=RAISED) as caught:
+        encode_dataset(dataset, raises, elsewhere=elsewhere)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RecallatkError, match=r"cannot load the encoder \(ValueError: of the factory\)"):
+        describe_elsewhere(engine, factory, None)
     with pytest.raises(RecallatkError, match="No module named 'test_cluster_encoding'"):
         encode_dataset(dataset, of_this_module, elsewhere=elsewhere)
 

@@ -7,10 +7,12 @@ its metadata says what became of the others.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from recallatk.cluster.engine import Engine
+from recallatk.cluster.engine import Engine, first_line
 from recallatk.cluster.pipeline import Job, encoded_rows, stamp_of
 from recallatk.embeddings import parts
 from recallatk.encoding import REPLACE_FILE, SET_NAMES, Encoded, Progress, fix_encoder
@@ -80,6 +82,17 @@ class Place:
             text = json.dumps({"key": self.key, "part_rows": PART_ROWS, **self.metadata}, indent=1)
             parts.write_bytes(self.folder, MANIFEST, text.encode())
 
+    @contextlib.contextmanager
+    def claimed(self, *, overwrite: bool = False) -> Iterator[None]:
+        """Claim it for the `with` block; where that fails before it wrote a part, anybody may have it again."""
+        self.claim(overwrite=overwrite)
+        try:
+            yield
+        except BaseException:
+            if not any(map(parts.list_parts, map(self.side, SET_NAMES))):
+                parts.remove(self.folder, (MANIFEST,))
+            raise
+
 
 def encode_on(
     engine: Engine,
@@ -117,7 +130,18 @@ def encode_on(
         odd = next((element for element in side.elements if not isinstance(element, str | os.PathLike)), None)
         if odd is not None:
             raise RecallatkError(f"a cluster encodes files, not {type(odd).__name__}; give paths")
-    place.claim(overwrite=overwrite)
+    with place.claimed(overwrite=overwrite):
+        return _encode(engine, sets, job, place, gpus, on_progress)
+
+
+def _encode(
+    engine: Engine,
+    sets: Sequence[ImageSet],
+    job: Job,
+    place: Place,
+    gpus: int | None,
+    on_progress: Progress | None,
+) -> Encoded:
     work = [
         _Part(name, number, side.take(range(start, min(start + PART_ROWS, len(side)))))
         for name, side in zip(SET_NAMES, sets, strict=False)
@@ -163,7 +187,13 @@ def describe_elsewhere(engine: Engine, load: Callable[[], Encoder], gpus: int | 
 
 
 def _attributes(load: Callable[[], Encoder]) -> dict[str, str]:
-    encoder = load()
+    try:
+        encoder = load()
+    except (RecallatkError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # a traceback from another machine is of Ray for the most part
+        what = f"the node {socket.gethostname()} cannot load the encoder"
+        raise RecallatkError(f"{what} ({type(error).__name__}: {first_line(error)})") from error
     return {name: str(getattr(encoder, name)) for name in ("dtype", "device") if hasattr(encoder, name)}
 
 
