@@ -252,8 +252,11 @@ def test_the_command_encodes_and_says_what_it_would_do(photos, tmp_path, monkeyp
     command = ["eval", photos, "--encoder", "hog", "--on-error", "skip", "--no-cache"]
     here, there = recallatk(*command), recallatk(*command, "--cluster", "ray", "--parts", tmp_path / "parts")
     assert (there.code, there.out) == (0, here.out)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "aside"))
+    (tmp_path / "aside").mkdir()
     ran = subprocess.run([*COMMAND, *command, "--cluster", "ray"], capture_output=True, text=True, timeout=90)
     assert (ran.stdout, ran.stderr) == (here.out, here.err)  # Ray itself writes nothing
+    assert not list((tmp_path / "aside").iterdir())  # without a cache nothing is kept
     embed = ["embed", photos, "--encoder", "hog", "--on-error", "skip", "--cluster", "ray", "-o"]
     assert recallatk(*embed, "rows").out == "rows/query\n"
     assert recallatk("eval", "--query", "rows/query").out.splitlines()[:7] == here.out.splitlines()[:7]

@@ -51,11 +51,13 @@ class Place:
         folder: a path, or an address that pyarrow's file systems know; it gets a folder for each side.
         key: what the rows depend on, hashed: data set, encoder, preprocessing, decode policy.
         metadata: what each part says of them.
+        owner: as for `recallatk.embeddings.parts.PartedRows`.
     """
 
     folder: str
     key: str
     metadata: Mapping[str, Any]
+    owner: Any = None
 
     def side(self, name: str) -> str:
         """The folder of one side."""
@@ -335,7 +337,7 @@ def _assemble(sets: Sequence[ImageSet], place: Place, writer: _Writer) -> Encode
                 f"no {name} image could be used: {len(side)} of {len(side)} skipped, e.g. {side.ids[0]}: "
                 f"{writer.failures[side.ids[0]].reason}"
             )
-        rows, samples = parts.read(place.side(name), name)
+        rows, samples = parts.read(place.side(name), name, owner=place.owner)
         taken = side.take(kept)
         assert list(samples.ids or ()) == list(taken.ids)
         found.append(

@@ -31,6 +31,7 @@ class PartedRows:
         width: the number of columns.
         kind: the dtype as text.
         rows: which of all rows these are.
+        owner: lives as long as these rows or some of them, in this process: what removes a temporary folder then.
     """
 
     folder: str
@@ -39,6 +40,7 @@ class PartedRows:
     width: int
     kind: str
     rows: slice
+    owner: Any = dataclasses.field(default=None, repr=False)
     _last: dict[str, npt.NDArray[Any]] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
@@ -166,8 +168,8 @@ def list_parts(folder: str) -> tuple[str, ...]:
     return tuple(found[number] for number in sorted(found))
 
 
-def read(path: str | Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
-    """All parts of a folder: where their rows lie, and the columns together.
+def read(path: str | Path, name: str, *, owner: Any = None) -> tuple[npt.NDArray[Any], Samples]:
+    """All parts of a folder: where their rows lie, and the columns together; `owner` is that of `PartedRows`.
 
     Raises:
         RecallatkError: there is none, one is damaged, or they differ in width or dtype.
@@ -190,7 +192,8 @@ def read(path: str | Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
         raise RecallatkError(f"{name}: the parts in {folder} hold {what}; encode into another folder")
     ((width, kind),) = kinds
     starts = np.cumsum([0, *(n for _, n in rows)]).tolist()
-    parted = PartedRows(folder, tuple(file for file, _ in rows), tuple(starts), width, kind, slice(0, starts[-1]))
+    names, all_rows = tuple(file for file, _ in rows), slice(0, starts[-1])
+    parted = PartedRows(folder, names, tuple(starts), width, kind, all_rows, owner)
     return cast("npt.NDArray[Any]", parted), _joined(all_samples)
 
 

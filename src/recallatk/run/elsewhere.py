@@ -6,18 +6,22 @@ import dataclasses
 import functools
 import hashlib
 import secrets
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from recallatk.cache import Cache, cache_folder
-from recallatk.cluster import Job, Place, describe_elsewhere, encode_on, joined
+from recallatk.cache import Cache
+from recallatk.cluster import Job, Place, address_of, describe_elsewhere, encode_on, joined
 from recallatk.encoders import load_encoder
 from recallatk.encoding import Encoded, Progress
 from recallatk.images import DecodePolicy
 from recallatk.report import Provenance
 from recallatk.run.cached import FROM_CACHE, setting
-from recallatk.types import Encoder, ImageSet, OnError
+from recallatk.types import ChoiceError, Encoder, ImageSet, OnError
 from recallatk.wording import counted
 
 
@@ -28,7 +32,8 @@ class Elsewhere:
     Attributes:
         cluster: as for `recallatk.cluster.joined`.
         folder: where the rows are written, in parts: a path that every node reads and this process writes, or an
-            address that pyarrow's file systems know; None: a folder in the cache folder.
+            address that pyarrow's file systems know; None: a folder in that of the cache, which then has to be there
+            on every node. Without a cache, "ray" takes a temporary one.
         gpus: actors with a GPU each; None: one for each GPU of the cluster.
         overwrite: begin anew where there are parts already.
     """
@@ -53,7 +58,16 @@ def encode_elsewhere(
     request: Mapping[str, Any] | None,
     on_progress: Progress | None,
 ) -> Encoded:
-    """Encode image sets on a cluster; the arguments are those of `encode_sides`."""
+    """Encode image sets on a cluster; the arguments are those of `encode_sides`.
+
+    Raises:
+        ChoiceError: nothing says where the rows go.
+    """
+    if elsewhere.folder is None and cache is None and address_of(elsewhere.cluster) is not None:
+        raise ChoiceError(
+            "without a cache (--no-cache) nothing says where a cluster writes its rows; name a folder that every node "
+            "sees, or an address, with folder=... (--parts)"
+        )
     load: Callable[[], Encoder] = functools.partial(_itself, encoder)
     if request is not None:
         load = functools.partial(load_encoder, request["spec"], device=request["device"], dtype=request["dtype"])
@@ -62,7 +76,7 @@ def encode_elsewhere(
         depends = setting(there, provenance)
         key = _key(sides, depends, known=provenance.fingerprint is not None)
         kept = cache if provenance.fingerprint is not None else None
-        folder = elsewhere.folder or str(cache_folder(None if cache is None else cache.folder) / "encoded" / key[:16])
+        folder, owner = _folder(elsewhere, cache, key, known=provenance.fingerprint is not None)
         job = Job(load, depends, kept, batch, decode, policy, on_error)
         metadata = {
             "encoder": provenance.encoder,
@@ -74,11 +88,27 @@ def encode_elsewhere(
             engine,
             sides,
             job,
-            Place(folder, key, metadata),
+            Place(folder, key, metadata, owner),
             gpus=elsewhere.gpus,
             overwrite=elsewhere.overwrite,
             on_progress=on_progress,
         )
+
+
+def _folder(elsewhere: Elsewhere, cache: Cache | None, key: str, *, known: bool) -> tuple[str, Any]:
+    """Where the rows go, and what removes them with the last of them; None where they stay."""
+    if elsewhere.folder is not None:
+        return elsewhere.folder, None
+    folder = Path(tempfile.mkdtemp(prefix="recallatk-")) if cache is None else cache.parts(key)
+    if cache is not None and known:
+        return str(folder), None
+    owner = _Owner()  # nobody can ask for these rows again
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return str(folder), owner
+
+
+class _Owner:
+    """What lives as long as some rows."""
 
 
 def where_notes(encoded: Encoded) -> list[str]:
