@@ -12,6 +12,7 @@ from typing import Any
 
 from cyclopts import Group, Parameter
 
+from recallatk.cli.printing import progress
 from recallatk.types import ChoiceError, Dataset, EmbeddingSet, RecallatkError
 
 CLUSTER_GROUP = Group("Past one machine: the same number from a cluster (needs the extra ray)", sort_key=5)
@@ -109,15 +110,43 @@ def parts_folder(output: Path) -> str | None:
     return parts.address_of(output) or (None if output.suffix.lower() in FORMATS else str(output))
 
 
+@dataclasses.dataclass
+class Steps:
+    """The steps of a job on a cluster, each with progress of its own: a reader sees how many there are."""
+
+    total: int
+    begun: int = 0
+
+    def title(self, what: str) -> str:
+        """What the next of them is called."""
+        self.begun += 1
+        return f"{what} ({self.begun} of {self.total})" if self.total > 1 else what
+
+
+def steps_of(cluster: Cluster, total: int) -> Steps | None:
+    """So many steps, where there is a cluster."""
+    return None if cluster.run_on is None else Steps(total)
+
+
+def progress_of(
+    steps: Steps | None, what: str, total: int | None = None, *, quiet: bool
+) -> contextlib.AbstractContextManager[Any]:
+    """The progress of some work; of a step on a cluster also in a log, as it may take hours."""
+    if steps is None:
+        return progress(what, total, quiet=quiet)
+    return progress(steps.title(what), total, quiet=quiet, logged=True)
+
+
 @contextlib.contextmanager
-def session(cluster: Cluster) -> Iterator[None]:
-    """One cluster for all that a command does, where there is one."""
+def session(cluster: Cluster, choices: dict[str, Any]) -> Iterator[None]:
+    """One cluster for all that a command does, where there is one, if it has what a task of the ranking asks for."""
     if cluster.run_on is None:
         yield
         return
-    from recallatk.cluster import joined
+    from recallatk.cluster import joined, task_memory
 
-    with joined(cluster.run_on):
+    with joined(cluster.run_on) as engine:
+        task_memory(engine.nodes, choices["memory"], choices["threads"] or 1, choices["backend"])
         yield
 
 
@@ -146,9 +175,27 @@ def print_plan(
     with joined(cluster.run_on) as engine:
         size = n, n if others is None else others, dim
         memory = choices["memory"]
-        plan = plan_ranking(*size, engine.nodes, alone=alone, memory=memory, threads=threads)
+        plan = plan_ranking(
+            *size, engine.nodes, alone=alone, memory=memory, threads=threads, backend=choices["backend"]
+        )
         ranked = describe_ranking(*size, plan, engine.nodes, alone=alone, threads=threads)
-        for name, value in {**describe_nodes(engine.nodes), **(more or {}), **ranked}.items():
+        _print_lines(describe_nodes(engine.nodes), more or {}, ranked)
+
+
+def print_plan_of_scores(cluster: Cluster, size: Any, memory: int | None) -> None:
+    """As `print_plan`, for scores or lists of this size, as `measure_score_files` says it."""
+    from recallatk.cluster import describe_nodes, describe_scores, joined, plan_scores
+
+    assert cluster.run_on is not None
+    with joined(cluster.run_on) as engine:
+        plan = plan_scores(size.queries, engine.nodes, memory=memory)
+        ranked = describe_scores(size.queries, size.gallery, size.listed, plan, width=size.width)
+        _print_lines(describe_nodes(engine.nodes), ranked)
+
+
+def _print_lines(*sections: dict[str, str]) -> None:
+    for section in sections:
+        for name, value in section.items():
             print(f"{name}: {value}")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from recallatk.cli.cluster import NO_CLUSTER, Cluster
+from recallatk.cli.cluster import NO_CLUSTER, Cluster, print_plan_of_scores, progress_of, steps_of
 from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_INTERVALS,
@@ -58,7 +58,7 @@ def score(
         report: write an HTML page that shows the number and the queries; without lists or pictures, which take
             embeddings and images.
     """
-    from recallatk.run import score_files
+    from recallatk.run import measure_score_files, score_files
 
     started = datetime.now(UTC)
     check_page_file(report, page, overwrite=output.overwrite)
@@ -76,6 +76,13 @@ def score(
         "intervals": intervals,
         "cluster": cluster.run_on,
     }
+    for flag, given in {"--num-gpus": cluster.num_gpus is not None, "--parts": cluster.parts is not None}.items():
+        if given:
+            raise ChoiceError(f"{flag} is for encoding; `recallatk score` has its scores already")
     qrels = None if scores.qrels is None else read_qrels(scores.qrels, protocol)
-    found = score_files(vars(scores), qrels=qrels, **common)
-    deliver(iter([("scores", found, None)]), output, folders, several=False, make_page=make_page)
+    if cluster.dry_run:
+        size = measure_score_files(vars(scores), qrels=qrels, protocol=protocol)
+        return print_plan_of_scores(cluster, size, budget)
+    with progress_of(steps_of(cluster, 1), "ranking", quiet=output.quiet) as told:
+        found = score_files(vars(scores), qrels=qrels, on_progress=told, **common)
+    return deliver(iter([("scores", found, None)]), output, folders, several=False, make_page=make_page)

@@ -17,9 +17,12 @@ from recallatk.cluster.plan import (
     RankingPlan,
     describe_nodes,
     describe_ranking,
+    describe_scores,
     estimate_ranking,
     in_words,
     plan_ranking,
+    plan_scores,
+    task_memory,
 )
 from recallatk.cluster.ranking import rank, rank_blocks_of_scores
 from recallatk.ranking import Rank, Ranking, RankScores
@@ -34,15 +37,18 @@ __all__ = [
     "describe_elsewhere",
     "describe_nodes",
     "describe_ranking",
+    "describe_scores",
     "encode_on",
     "estimate_ranking",
     "in_words",
     "joined",
     "plan_ranking",
+    "plan_scores",
     "rank",
     "rank_blocks_of_scores",
     "ranking_on",
     "scoring_on",
+    "task_memory",
 ]
 
 

@@ -65,7 +65,7 @@ class ClusterError(RecallatkError):
 
 
 Told: TypeAlias = Callable[[int, int], None]
-"""Called with the number of tasks that are done and that there will be."""
+"""Called with the number of steps that are done and that there will be."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -78,23 +78,29 @@ class Engine:
         spent: what each finished task took.
         shared: bytes that were shared.
         client: whether it is reached through ray://, which has no Ray Data.
-        total: how many tasks there will be, where that is known.
-        told: told of the progress.
+        told: told of the progress: of steps that are done, and all that `expect` named.
     """
 
     nodes: tuple[Node, ...]
     spent: list[Spent] = dataclasses.field(default_factory=list)
     shared: int = 0
     client: bool = False
-    total: int = 0
     told: Told | None = None
     _running: list[Ref] = dataclasses.field(default_factory=list)
+    _steps: set[Ref] = dataclasses.field(default_factory=set)
+    _done: int = 0
+    _expected: int = 0
     _needs: tuple[int, int, int] = (1, 0, 0)
 
     @property
     def cores(self) -> int:
         """The cores of all nodes."""
         return sum(node.cores for node in self.nodes)
+
+    def expect(self, steps: int) -> None:
+        """So many steps will come: tasks whose number is known before, so that progress never goes back."""
+        self._expected = self._done + steps
+        self._tell()
 
     def share(self, value: Any) -> Ref:
         """Put a value where tasks find it; a node fetches it once, however many of its tasks ask for it."""
@@ -111,6 +117,7 @@ class Engine:
         cores: int = 1,
         gpus: int = 0,
         memory: int = 0,
+        step: bool = False,
     ) -> Any:
         """Run a function of a module somewhere, when there is room; waits while there is more than enough to do.
 
@@ -123,6 +130,7 @@ class Engine:
             cores: that it keeps busy.
             gpus: that it has for itself.
             memory: bytes that it may take; a node runs no more tasks at once than its memory holds.
+            step: it is one of those that `expect` counts.
 
         Returns:
             The `Ref` of the result; a tuple of them with several `returns`.
@@ -142,6 +150,8 @@ class Engine:
         )
         *results, spent = remote.remote(function, returns, *arguments)
         self._running.append(spent)
+        if step:
+            self._steps.add(spent)
         return results[0] if returns == 1 else tuple(results)
 
     def fetch(self, ref: Ref) -> Any:
@@ -160,6 +170,7 @@ class Engine:
             # What else runs was for the same result. It ends with the job, or as it comes: Ray can be told to end it
             # now, but that races with tasks that are just done, and ends the driver.
             self._running.clear()
+            self._steps.clear()
             raise
 
     def finish(self) -> None:
@@ -175,8 +186,14 @@ class Engine:
         while len(self._running) >= max(most, 1):
             done, self._running = self._first_of(self._running)
             self.spent += self.fetch(done)
-            if self.told is not None:
-                self.told(len(self.spent), max(self.total, len(self.spent)))
+            if self._steps.intersection(done):
+                self._steps.difference_update(done)
+                self._done += len(done)
+                self._tell()
+
+    def _tell(self) -> None:
+        if self.told is not None:
+            self.told(self._done, self._expected)
 
     def _first_of(self, refs: list[Ref]) -> tuple[list[Ref], list[Ref]]:
         """The first of these values that is there, and the others.

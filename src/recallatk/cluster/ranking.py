@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.cluster.engine import FAN_IN, IN_FLIGHT, Engine, Merge, Ref
-from recallatk.cluster.plan import RankingPlan, plan_ranking, task_memory
+from recallatk.cluster.engine import IN_FLIGHT, Engine, Merge, Ref
+from recallatk.cluster.plan import RankingPlan, gpus_of, plan_ranking, plan_scores, task_memory
 from recallatk.cluster.sources import MappedFile, Scale
 from recallatk.memory import shared_memory, working_memory
-from recallatk.ranking import BACKENDS, Block, Depth, Grid, RankedRows, Ranking, rank_scores
+from recallatk.ranking import Block, Depth, Grid, RankedRows, Ranking, rank_scores
 from recallatk.ranking.blocks import query_blocks, slices
 from recallatk.ranking.counting import LevelSet
 from recallatk.ranking.counts import Counts
@@ -43,7 +43,7 @@ from recallatk.ranking.shards import (
     ranking_of_shards,
 )
 from recallatk.relevance import Relevance
-from recallatk.types import ChoiceError, release_pages
+from recallatk.types import release_pages
 
 PAIRS_A_TASK = 2**22
 """Queries and positives that a task of the first pass compares."""
@@ -82,18 +82,14 @@ def rank(
     Yields:
         Blocks that cover the queries in order.
     """
-    if backend not in ("auto", *BACKENDS) or backend == "reference":
-        raise ChoiceError(f"--backend {backend}: on a cluster choose auto, native, numpy or torch")
-    if backend == "torch" and not any(node.gpus for node in engine.nodes):
-        raise ChoiceError("--backend torch: no node of the cluster has a GPU; choose auto, native or numpy")
+    threads = threads or 1
+    task_memory(engine.nodes, memory, threads, backend)
     if not len(query) or not len(gallery):
         return
-    threads = threads or 1
     plan = plan or plan_ranking(
-        len(query), len(gallery), query.dim, engine.nodes, alone=query is gallery, memory=memory, threads=threads
-    )
-    # Merges are one task in seven; of the first pass nobody knows before.
-    engine.total = len(engine.spent) + plan.tasks + plan.tasks // (FAN_IN - 1)
+        len(query), len(gallery), query.dim, engine.nodes,
+        alone=query is gallery, memory=memory, threads=threads, backend=backend,
+    )  # fmt: skip
     work = _Work(engine, Scale.of(gallery), relevance, query, gallery, plan, backend, threads)
     if depth == "all":
         yield from _rank_all(work, limit)
@@ -126,15 +122,16 @@ def rank_blocks_of_scores(
     Yields:
         Blocks that cover the queries in order.
     """
-    memory = task_memory(engine.nodes, memory)
-    queries = queries or max(1, math.ceil(relevance.n_queries / (IN_FLIGHT * engine.cores)))
+    plan = plan_scores(relevance.n_queries, engine.nodes, memory=memory, queries=queries)
+    memory = plan.memory
+    engine.expect(plan.tasks)
     everything = slice(0, relevance.n_gallery)
     waiting: deque[Ref] = deque()
-    for some in slices(relevance.n_queries, queries):
+    for some in slices(relevance.n_queries, plan.queries):
         own = scores.part(some) if isinstance(scores, RankedRows) else MappedFile.of(scores, some)
         own = engine.share(np.ascontiguousarray(scores[some])) if own is None else own  # type: ignore[index]
         part = relevance.part(some, everything)
-        waiting.append(engine.run(_rank_scores, own, part, some.start, depth, memory, memory=memory))
+        waiting.append(engine.run(_rank_scores, own, part, some.start, depth, memory, memory=memory, step=True))
         while len(waiting) > IN_FLIGHT * engine.cores:
             yield from engine.fetch(waiting.popleft())
     for ref in waiting:
@@ -175,14 +172,9 @@ class _Work:
         release_pages(self.query.rows.embeddings)
         return shared
 
-    def run(self, function: Any, *arguments: Any, returns: int = 1) -> Any:
-        memory = self.plan.memory
-        return self.engine.run(function, *arguments, returns=returns, cores=self.threads, memory=memory, gpus=self.gpus)
-
-    @property
-    def gpus(self) -> int:
-        """The GPUs of a task."""
-        return 1 if self.backend == "torch" else 0
+    def run(self, function: Any, *arguments: Any, returns: int = 1, step: bool = False) -> Any:
+        needs = {"cores": self.threads, "gpus": gpus_of(self.backend), "memory": self.plan.memory}
+        return self.engine.run(function, *arguments, returns=returns, step=step, **needs)
 
     @property
     def choices(self) -> tuple[Scale, int, str, int]:
@@ -215,14 +207,15 @@ def _rank_first(work: _Work) -> Iterator[Ranking]:
     """Queries that are not the gallery: every shard against every block of queries."""
     shards = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
     waiting: deque[tuple[slice, Ref, Ref]] = deque()
-    for queries in slices(len(work.query), work.plan.block):
+    blocks = list(slices(len(work.query), work.plan.block))
+    work.engine.expect(len(blocks) * len(shards))
+    for queries in blocks:
         own = work.broadcast(queries)
         best = work.first_pass(_best, merge_best_positives, own, queries, shards)
         counts = Merge(work.engine, merge_counts)
         for rows, where in shards:
-            counts.add(
-                work.run(_count, own, where, work.relevance.part(queries, rows), rows.start, best, *work.choices)
-            )
+            part = work.relevance.part(queries, rows)
+            counts.add(work.run(_count, own, where, part, rows.start, best, *work.choices, step=True))
         waiting.append((queries, best, counts.root()))
         while len(waiting) > HELD:
             yield _ranking(work, *waiting.popleft())
@@ -233,16 +226,19 @@ def _rank_first(work: _Work) -> Iterator[Ranking]:
 def _rank_self(work: _Work) -> Iterator[Ranking]:
     """A set ranked against itself: each pair of its parts once, for both."""
     parts = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
+    work.engine.expect(len(parts) * (len(parts) + 1) // 2)
     bests = [work.first_pass(_best, merge_best_positives, where, rows, parts) for rows, where in parts]
     counts = [Merge(work.engine, merge_counts) for _ in parts]
     for i, (queries, own) in enumerate(parts):
         for j, (rows, other) in enumerate(parts[i:], start=i):
             if i == j:
                 part = work.relevance.part(queries, queries)
-                counts[i].add(work.run(_count_alone, own, part, bests[i], *work.choices))
+                counts[i].add(work.run(_count_alone, own, part, bests[i], *work.choices, step=True))
                 continue
             both = work.relevance.part(queries, rows), work.relevance.part(rows, queries)
-            here, there = work.run(_count_both, own, other, both, bests[i], bests[j], *work.choices, returns=2)
+            here, there = work.run(
+                _count_both, own, other, both, bests[i], bests[j], *work.choices, returns=2, step=True
+            )
             counts[i].add(here)
             counts[j].add(there)
         counts[i].root()  # nothing more comes for these queries
@@ -262,7 +258,9 @@ def _rank_all(work: _Work, limit: Counts | None) -> Iterator[Ranking]:
         block = deep_ranking_of_shards(positives, counted, unit=work.scale.unit, limit=within)
         return dataclasses.replace(block, queries=queries)
 
-    for queries in query_blocks(work.relevance.pairs + 1, Block(work.plan.block, max(pairs // 2, 1))):
+    blocks = list(query_blocks(work.relevance.pairs + 1, Block(work.plan.block, max(pairs // 2, 1))))
+    work.engine.expect(len(blocks) * len(shards))
+    for queries in blocks:
         own = work.broadcast(queries)
         found = work.first_pass(_positives, merge_positives, own, queries, shards)
         levels = work.run(_levels, found)
@@ -270,7 +268,7 @@ def _rank_all(work: _Work, limit: Counts | None) -> Iterator[Ranking]:
         counts = Merge(work.engine, merge_all_counts)
         for rows, where in shards:
             part = work.relevance.part(queries, rows)
-            counts.add(work.run(_count_all, own, where, part, rows.start, levels, within, *work.choices))
+            counts.add(work.run(_count_all, own, where, part, rows.start, levels, within, *work.choices, step=True))
         waiting.append((queries, found, counts.root()))
         while len(waiting) > HELD:
             yield ranking(*waiting.popleft())

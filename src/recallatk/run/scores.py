@@ -10,6 +10,7 @@ from typing import Any
 
 from recallatk.cluster import scoring_on
 from recallatk.embeddings import read_matrix
+from recallatk.encoding import Progress
 from recallatk.evaluation import evaluate_scores
 from recallatk.report import Provenance, Report
 from recallatk.run.environment import describe_environment
@@ -30,6 +31,7 @@ def score_lists(
     provenance: Provenance | None = None,
     started: datetime | None = None,
     cluster: str | None = None,
+    on_progress: Progress | None = None,
 ) -> Report:
     """Evaluate ranked lists: against judged pairs alone, as trec_eval does, or with what is known of the samples.
 
@@ -50,6 +52,7 @@ def score_lists(
         provenance: what is known of system and data, for the record.
         started: when the work began, for the record.
         cluster: as for `evaluate_encoded`.
+        on_progress: as for `evaluate_encoded`.
 
     Raises:
         RecallatkError: nothing says what the queries are, samples have no ids; and as for `evaluate_scores`.
@@ -82,6 +85,7 @@ def score_lists(
         query,
         gallery,
         cluster=cluster,
+        on_progress=on_progress,
         protocol=protocol,
         qrels=qrels,
         metrics=metrics,
@@ -105,6 +109,7 @@ def score_matrix(
     provenance: Provenance | None = None,
     started: datetime | None = None,
     cluster: str | None = None,
+    on_progress: Progress | None = None,
 ) -> Report:
     """Evaluate a matrix of scores in a .npy file, which is mapped and read a block of rows at a time.
 
@@ -120,6 +125,7 @@ def score_matrix(
         provenance: as for `score_lists`.
         started: as for `score_lists`.
         cluster: as for `score_lists`.
+        on_progress: as for `score_lists`.
 
     Raises:
         RecallatkError: the file is absent, damaged or holds objects; and as for `evaluate_scores`.
@@ -129,6 +135,7 @@ def score_matrix(
         query,
         gallery,
         cluster=cluster,
+        on_progress=on_progress,
         protocol=protocol,
         qrels=qrels,
         metrics=metrics,
@@ -145,12 +152,13 @@ def _evaluate(
     *,
     cluster: str | None,
     memory: int | None,
+    on_progress: Progress | None,
     **choices: Any,
 ) -> Report:
     """Evaluate here or on a cluster; `memory` is then that of each worker."""
     if cluster is None:
         return evaluate_scores(scores, query, gallery, memory=memory, **choices)
-    with scoring_on(cluster, memory=memory) as rank_scores:
+    with scoring_on(cluster, memory=memory, on_progress=on_progress) as rank_scores:
         return evaluate_scores(scores, query, gallery, rank_scores=rank_scores, **choices)
 
 
