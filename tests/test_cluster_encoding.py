@@ -269,6 +269,15 @@ def test_the_command_encodes_and_says_what_it_would_do(photos, tmp_path, monkeyp
         assert "time to rank (estimated): " in plan.out
     assert "time to encode" in plan.out
     assert "cluster: 1 node, 2 cores" in recallatk("info", "--cluster", "ray").out
+    assert recallatk("eval", *command[1:], "--cluster", "ray", "-o", "run").code == 0
+    for where in ((), ("--cluster", "ray", "--parts", tmp_path / "again")):
+        again = recallatk("verify", "run", *where)
+        assert (again.code, again.out.partition(",")[0]) == (0, "identical: 44 images"), again
+    assert not [file for file in (tmp_path / "again").rglob("*") if file.is_file()]
+    taken = recallatk("verify", "run", "--cluster", "ray", "--parts", "rows")
+    assert (taken.code, taken.err) == (
+        3, "recallatk: rows: holds rows already, and none may be taken; name an empty folder\n",
+    )  # fmt: skip
     assert recallatk(*command, "--num-gpus", "1").code == 2
     too_many = recallatk(*command, "--num-gpus", "1", "--cluster", "ray")
     assert too_many.code == 2

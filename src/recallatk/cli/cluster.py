@@ -50,13 +50,16 @@ class Cluster:
             for flag in (flag for flag, value in given.items() if value):
                 raise ChoiceError(f"{flag} is for a cluster; give --cluster too: ray, auto or HOST:PORT")
 
-    def elsewhere(self, folder: str | None = None, *, several: bool = False, overwrite: bool = False) -> Any:
+    def elsewhere(
+        self, folder: str | None = None, *, several: bool = False, overwrite: bool = False, once: bool = False
+    ) -> Any:
         """As `encode_dataset` takes it; None: in this process.
 
         Args:
             folder: where the rows go, in place of --parts.
             several: whether there are several encoders, whose rows are not put into one folder.
             overwrite: begin anew where there are parts already.
+            once: nothing is taken from the folder, and nothing left there.
         """
         from recallatk.run import Elsewhere
 
@@ -64,7 +67,7 @@ class Cluster:
             return None
         if several and self.parts is not None:
             raise ChoiceError("--parts is for the rows of one encoder; leave it out, or give one --encoder")
-        return Elsewhere(self.run_on, folder or self.parts, self.num_gpus, overwrite)
+        return Elsewhere(self.run_on, folder or self.parts, self.num_gpus, overwrite, once)
 
 
 NO_CLUSTER = Cluster()
@@ -138,7 +141,7 @@ def progress_of(
 
 
 @contextlib.contextmanager
-def session(cluster: Cluster, choices: dict[str, Any]) -> Iterator[None]:
+def session(cluster: Cluster, choices: dict[str, Any] | None = None) -> Iterator[None]:
     """One cluster for all that a command does, where there is one, if it has what a task of the ranking asks for."""
     if cluster.run_on is None:
         yield
@@ -146,7 +149,8 @@ def session(cluster: Cluster, choices: dict[str, Any]) -> Iterator[None]:
     from recallatk.cluster import joined, task_memory
 
     with joined(cluster.run_on) as engine:
-        task_memory(engine.nodes, choices["memory"], choices["threads"] or 1, choices["backend"])
+        if choices is not None:
+            task_memory(engine.nodes, choices["memory"], choices["threads"] or 1, choices["backend"])
         yield
 
 

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from recallatk.cluster.encoding import Place, describe_elsewhere, encode_on
+from recallatk.cluster.encoding import Place, describe_elsewhere, discard, encode_on, holds_rows
 from recallatk.cluster.engine import Engine, Node, Told
 from recallatk.cluster.joining import address_of, joined
 from recallatk.cluster.pipeline import Job
@@ -38,8 +38,10 @@ __all__ = [
     "describe_nodes",
     "describe_ranking",
     "describe_scores",
+    "discard",
     "encode_on",
     "estimate_ranking",
+    "holds_rows",
     "in_words",
     "joined",
     "plan_ranking",

@@ -70,9 +70,7 @@ class Place:
             RecallatkError: it holds the rows of something else.
         """
         if overwrite:
-            for side in SET_NAMES:
-                parts.remove(self.side(side), parts.list_parts(self.side(side)))
-            parts.remove(self.folder, (MANIFEST,))
+            discard(self.folder)
         found = parts.read_bytes(self.folder, MANIFEST)
         there = None if found is None else json.loads(found).get("key")
         if there not in (None, self.key) or (there is None and any(map(parts.list_parts, map(self.side, SET_NAMES)))):
@@ -94,6 +92,20 @@ class Place:
             if not any(map(parts.list_parts, map(self.side, SET_NAMES))):
                 parts.remove(self.folder, (MANIFEST,))
             raise
+
+
+def holds_rows(folder: str) -> bool:
+    """Whether a place holds rows, or is somebody's."""
+    sides = (parts.list_parts(parts.inside(folder, name)) for name in SET_NAMES)
+    return any(sides) or parts.read_bytes(folder, MANIFEST) is not None
+
+
+def discard(folder: str) -> None:
+    """Remove the rows that a place holds."""
+    for name in SET_NAMES:
+        side = parts.inside(folder, name)
+        parts.remove(side, parts.list_parts(side))
+    parts.remove(folder, (MANIFEST,))
 
 
 def encode_on(

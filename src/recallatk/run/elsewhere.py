@@ -15,13 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from recallatk.cache import Cache
-from recallatk.cluster import Job, Place, address_of, describe_elsewhere, encode_on, joined
+from recallatk.cluster import Job, Place, address_of, describe_elsewhere, discard, encode_on, holds_rows, joined
 from recallatk.encoders import load_encoder
 from recallatk.encoding import Encoded, Progress
 from recallatk.images import DecodePolicy
 from recallatk.report import Provenance
 from recallatk.run.cached import FROM_CACHE, setting
-from recallatk.types import ChoiceError, Encoder, ImageSet, OnError
+from recallatk.types import ChoiceError, Encoder, ImageSet, OnError, RecallatkError
 from recallatk.wording import counted
 
 
@@ -36,12 +36,15 @@ class Elsewhere:
             on every node. Without a cache, "ray" takes a temporary one.
         gpus: actors with a GPU each; None: one for each GPU of the cluster.
         overwrite: begin anew where there are parts already.
+        once: the rows are for this time alone: nothing is taken from the folder, which must be empty, and they are
+            removed from it when nobody holds them any more.
     """
 
     cluster: str
     folder: str | None = None
     gpus: int | None = None
     overwrite: bool = False
+    once: bool = False
 
 
 def encode_elsewhere(
@@ -68,6 +71,8 @@ def encode_elsewhere(
             "without a cache (--no-cache) nothing says where a cluster writes its rows; name a folder that every node "
             "sees, or an address, with folder=... (--parts)"
         )
+    if elsewhere.once and elsewhere.folder is not None and holds_rows(elsewhere.folder):
+        raise RecallatkError(f"{elsewhere.folder}: holds rows already, and none may be taken; name an empty folder")
     load: Callable[[], Encoder] = functools.partial(_itself, encoder)
     if request is not None:
         load = functools.partial(load_encoder, request["spec"], device=request["device"], dtype=request["dtype"])
@@ -98,13 +103,19 @@ def encode_elsewhere(
 def _folder(elsewhere: Elsewhere, cache: Cache | None, key: str, *, known: bool) -> tuple[str, Any]:
     """Where the rows go, and what removes them with the last of them; None where they stay."""
     if elsewhere.folder is not None:
-        return elsewhere.folder, None
+        return elsewhere.folder, _owner(discard, elsewhere.folder) if elsewhere.once else None
     folder = Path(tempfile.mkdtemp(prefix="recallatk-")) if cache is None else cache.parts(key)
     if cache is not None and known:
         return str(folder), None
-    owner = _Owner()  # nobody can ask for these rows again
-    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
-    return str(folder), owner
+    # Nobody can ask for these rows again.
+    return str(folder), _owner(functools.partial(shutil.rmtree, ignore_errors=True), folder)
+
+
+def _owner(remove: Callable[[Any], None], folder: Any) -> Any:
+    """What lives as long as the rows in a folder, and removes them with its end."""
+    owner = _Owner()
+    weakref.finalize(owner, remove, folder)
+    return owner
 
 
 class _Owner:
