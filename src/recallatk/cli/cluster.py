@@ -221,22 +221,23 @@ def print_plan_of_images(
     """
     from recallatk.cluster import in_words, joined
 
-    sides = len(dataset.query), None if dataset.gallery is None else len(dataset.gallery)
-    images = sum(side or 0 for side in sides)
-    sample = dataset.query.take(range(min(SAMPLED, len(dataset.query))))
-    start = time.perf_counter()
-    encoded = encode(dataclasses.replace(dataset, query=sample, gallery=None))
-    if isinstance(encoded, RecallatkError):
-        raise encoded
-    seconds = (time.perf_counter() - start) / len(sample)
-    dim = encoded.query.embeddings.shape[1]
-    assert cluster.run_on is not None
-    with joined(cluster.run_on) as engine:
-        gpus = sum(node.gpus for node in engine.nodes) if cluster.num_gpus is None else cluster.num_gpus
-        models = gpus or max(1, engine.cores // 2)
-    more = {
-        "images": f"{images:,}; {len(sample)} of them took {1000 * seconds:.1f} ms each on this machine's cores",
-        "copies of the model": f"{models:,}",
-        "time to encode, if a copy is as fast (estimated)": in_words(images * seconds / models),
-    }
-    print_plan(cluster, sides, dim, choices, more=more)
+    with session(cluster, choices):  # before anything is encoded
+        sides = len(dataset.query), None if dataset.gallery is None else len(dataset.gallery)
+        images = sum(side or 0 for side in sides)
+        sample = dataset.query.take(range(min(SAMPLED, len(dataset.query))))
+        start = time.perf_counter()
+        encoded = encode(dataclasses.replace(dataset, query=sample, gallery=None))
+        if isinstance(encoded, RecallatkError):
+            raise encoded
+        seconds = (time.perf_counter() - start) / len(sample)
+        dim = encoded.query.embeddings.shape[1]
+        assert cluster.run_on is not None
+        with joined(cluster.run_on) as engine:
+            gpus = sum(node.gpus for node in engine.nodes) if cluster.num_gpus is None else cluster.num_gpus
+            models = gpus or max(1, engine.cores // 2)
+        more = {
+            "images": f"{images:,}; {len(sample)} of them took {1000 * seconds:.1f} ms each on this machine's cores",
+            "copies of the model": f"{models:,}",
+            "time to encode, if a copy is as fast (estimated)": in_words(images * seconds / models),
+        }
+        print_plan(cluster, sides, dim, choices, more=more)
