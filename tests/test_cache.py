@@ -24,6 +24,7 @@ from command_line import Result, recallatk
 from recallatk import RecallatkError, encode_dataset, load_dataset
 from recallatk.cache import Cache, CachedRow, cache_folder, cache_info, clear_cache
 from recallatk.images import DecodePolicy
+from recallatk.run import Elsewhere
 
 FILE = "embeddings-1.sqlite"
 COUNTS = re.compile(r"^encoded ([\d,]+) of ([\d,]+) (?:distinct )?images; ([\d,]+) came from the cache$")
@@ -496,3 +497,40 @@ def test_the_folder_is_the_users_unless_somebody_says_otherwise(monkeypatch: pyt
     monkeypatch.setenv("RECALLATK_CACHE", "/elsewhere")
     assert cache_folder() == Path("/elsewhere")
     assert cache_folder("/here") == Path("/here")
+
+
+def parts_of(cache: Cache, key: str, *, size: int, hours_ago: float) -> Path:
+    """A folder of rows as a cluster leaves it, used so many hours ago."""
+    folder = cache.parts(key)
+    (folder / "query").mkdir()
+    (folder / "query" / "part-000000.parquet").write_bytes(bytes(size))
+    os.utime(folder, (then := time.time() - 3600 * hours_ago, then))
+    return folder
+
+
+def test_rows_that_clusters_wrote_are_counted_and_cleared(cache: Cache) -> None:
+    folder = parts_of(cache, "a" * 64, size=2_000_000, hours_ago=0)
+    info = recallatk("cache", "--cache-dir", cache.folder).out
+    assert "embeddings: 0\n" in info
+    assert "folders of rows from clusters: 1\nsize: 2.0 MB\n" in info
+    cleared = recallatk("cache", "clear", "--cache-dir", cache.folder).out
+    assert cleared == f"removed 0 embeddings and 1 folder of rows from clusters, 2.0 MB, from {cache.folder}\n"
+    assert not folder.exists()
+    assert cache_info(cache.folder).size == 0
+
+
+def test_of_the_rows_of_clusters_what_was_used_longest_ago_goes_but_not_what_may_be_in_use(cache: Cache) -> None:
+    cache = dataclasses.replace(cache, limit=250)
+    ages = {"a": 50, "b": 90, "c": 70, "d": 1}
+    folders = {key: parts_of(dataclasses.replace(cache, limit=10**9), 20 * key, size=100, hours_ago=ages[key])
+               for key in ages}  # fmt: skip
+    assert cache.parts("e" * 20).is_dir()
+    assert {key for key, folder in folders.items() if folder.exists()} == {"a", "d"}
+    cache = dataclasses.replace(cache, limit=10)
+    assert cache.parts("a" * 20) == folders["a"]  # used now, so it stays
+    assert {key for key, folder in folders.items() if folder.exists()} == {"a", "d"}
+
+
+def test_without_a_cache_a_cluster_is_told_where_its_rows_go(photos: Path) -> None:
+    with pytest.raises(RecallatkError, match=r"without a cache .* name a folder that every node sees.*--parts"):
+        encode_dataset(load_dataset(photos), MeanColour(), elsewhere=Elsewhere("10.0.0.1:6379"))

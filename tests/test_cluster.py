@@ -25,7 +25,7 @@ from recallatk.types import EmbeddingSet, EvalProtocol, RecallatkError
 pytestmark = pytest.mark.integration
 pytest.importorskip("ray", reason="make test-integrations installs it")
 
-from recallatk.cluster import Node, RankingPlan, joined, plan_ranking, rank, rank_blocks_of_scores  # noqa: E402
+from recallatk.cluster import RankingPlan, joined, plan_ranking, rank, rank_blocks_of_scores  # noqa: E402
 from recallatk.cluster.sources import MappedFile  # noqa: E402
 from recallatk.cluster.tasks import left  # noqa: E402
 
@@ -240,15 +240,19 @@ def test_scores_are_ranked_in_blocks_of_queries(engine, depth, tmp_path):
         list(rank_blocks_of_scores(scores, relevance, engine=engine, queries=13))
 
 
-def test_what_no_node_with_cores_has_room_for_is_refused_at_once(engine):
-    nodes = [Node("head", 0, 0, 8000 * MB), Node("worker", 2, 0, 600 * MB)]
-    with pytest.raises(RecallatkError, match="the largest node with cores for it lends 630 MB"):
-        plan_ranking(100, 100, 8, nodes, alone=True, memory=1000 * MB)
-    with pytest.raises(RecallatkError, match="has 4 cores"):
-        plan_ranking(100, 100, 8, nodes, alone=True, threads=4)
-    relevance = build_relevance(sample(np.random.default_rng(1), "clusters", 9), None, EvalProtocol())
-    with pytest.raises(RecallatkError, match="use less --memory"):
-        list(rank_blocks_of_scores(np.eye(9), relevance, engine=engine, memory=2**60))
+@pytest.mark.parametrize(("depth", "alone"), [("first", True), ("first", False), ("all", False)])
+def test_progress_never_goes_back_and_ends_with_all(engine, depth, alone, monkeypatch):
+    rng = np.random.default_rng(2)
+    query, gallery = sample(rng, "clusters", 70, name="query"), None if alone else sample(rng, "clusters", 130)
+    relevance = build_relevance(query, gallery, EvalProtocol())
+    told = []
+    monkeypatch.setattr(engine, "told", lambda done, total: told.append((done, total)))
+    grids = grids_of(query, gallery, EvalProtocol())
+    list(rank(*grids, relevance, engine=engine, depth=depth, plan=RankingPlan(20, 30, 500 * MB, 0)))
+    (total,) = {total for _, total in told}
+    first = told[0][0]
+    assert [done for done, _ in told] == list(range(first, total + 1))
+    assert total - first == (6 if alone else 20)  # 3 parts; 4 blocks of queries and 5 shards
 
 
 def test_no_worker_holds_more_than_it_may(engine, tmp_path):
@@ -316,6 +320,17 @@ def test_the_command_prints_the_same(engine, tmp_path):
     assert here.code == there.code == 0
     assert there.out == here.out
     assert recallatk(*command, "--run-on", "nonsense").code == 2
+    score = ["score", "--scores", tmp_path / "scores.npy", "--query-labels", tmp_path / "labels.txt"]
+    np.save(tmp_path / "scores.npy", rng.normal(size=(90, 90)))
+    (tmp_path / "labels.txt").write_text("\n".join(map(str, rng.integers(0, 20, 90))))
+    assert recallatk(*score, "--cluster", "ray").out == recallatk(*score).out
+    plan = recallatk(*score, "--cluster", "ray", "--dry-run")
+    assert (plan.code, plan.err) == (0, "")
+    assert "cluster: 1 node, 2 cores, 0 GPUs\n" in plan.out
+    assert "ranking: 90 queries x 90 scores\ncut: 8 blocks of 12 queries\ntasks: 8\n" in plan.out
+    assert "time to rank (estimated): under 1 s" in plan.out
+    assert recallatk(*score, "--cluster", "ray", "--parts", "x").code == 2
+    assert "use fewer --threads" in recallatk(*command, "--cluster", "ray", "--threads", "64").err
     assert recallatk(*command, "--dry-run").code == 2
 
 

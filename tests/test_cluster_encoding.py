@@ -31,7 +31,7 @@ from test_benchmark_mteb import write_images
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]  # Ray warns of itself
 pytest.importorskip("ray", reason="make test-integrations installs it")
 
-from recallatk.cluster import joined  # noqa: E402
+from recallatk.cluster import describe_elsewhere, joined  # noqa: E402
 
 PHOTOS = Path(__file__).parents[1] / "src" / "recallatk" / "assets" / "photos"
 REQUEST = {"device": "auto", "dtype": "float32"}
@@ -184,11 +184,28 @@ def of_this_module(batch):
     return np.ones((len(batch), 3))
 
 
-def test_what_an_encoder_does_wrong_is_its_own_line(photos, tmp_path):
+RAISED = (
+    r"^the encoder raised ValueError: upside down \(.*test_cluster_encoding.py, line \d+\); recallatk called the "
+    r"encoder with a list of \d+ images, the first of them baseball/baseball.webp$"
+)
+
+
+def test_what_an_encoder_does_wrong_is_its_own_line(photos, tmp_path, engine):
+    def raises(batch):
+        raise ValueError("upside down\nand so on")
+
+    def factory():
+        raise ValueError("of the factory")
+
     (photos / "bucket" / "broken.jpg").unlink()
     dataset, elsewhere = load_dataset(photos), Elsewhere("ray", str(tmp_path / "parts"))
     with pytest.raises(RecallatkError, match=r"images \(baseball/.*must return one embedding row an image"):
         encode_dataset(dataset, lambda batch: np.ones((len(batch) + 1, 3)), elsewhere=elsewhere)
+    with pytest.raises(RecallatkError, match=RAISED) as caught:
+        encode_dataset(dataset, raises, elsewhere=elsewhere)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RecallatkError, match=r"cannot load the encoder \(ValueError: of the factory\)"):
+        describe_elsewhere(engine, factory, None)
     with pytest.raises(RecallatkError, match="No module named 'test_cluster_encoding'"):
         encode_dataset(dataset, of_this_module, elsewhere=elsewhere)
 
@@ -336,8 +353,11 @@ def test_the_command_encodes_and_says_what_it_would_do(photos, tmp_path, monkeyp
     command = ["eval", photos, "--encoder", "hog", "--on-error", "skip", "--no-cache"]
     here, there = recallatk(*command), recallatk(*command, "--cluster", "ray", "--parts", tmp_path / "parts")
     assert (there.code, there.out) == (0, here.out)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "aside"))
+    (tmp_path / "aside").mkdir()
     ran = subprocess.run([*COMMAND, *command, "--cluster", "ray"], capture_output=True, text=True, timeout=90)
     assert (ran.stdout, ran.stderr) == (here.out, here.err)  # Ray itself writes nothing
+    assert not list((tmp_path / "aside").iterdir())  # without a cache nothing is kept
     embed = ["embed", photos, "--encoder", "hog", "--on-error", "skip", "--cluster", "ray", "-o"]
     assert recallatk(*embed, "rows").out == "rows/query\n"
     assert recallatk("eval", "--query", "rows/query").out.splitlines()[:7] == here.out.splitlines()[:7]
@@ -350,6 +370,15 @@ def test_the_command_encodes_and_says_what_it_would_do(photos, tmp_path, monkeyp
         assert "time to rank (estimated): " in plan.out
     assert "time to encode" in plan.out
     assert "cluster: 1 node, 2 cores" in recallatk("info", "--cluster", "ray").out
+    assert recallatk("eval", *command[1:], "--cluster", "ray", "-o", "run").code == 0
+    for where in ((), ("--cluster", "ray", "--parts", tmp_path / "again")):
+        again = recallatk("verify", "run", *where)
+        assert (again.code, again.out.partition(",")[0]) == (0, "identical: 44 images"), again
+    assert not [file for file in (tmp_path / "again").rglob("*") if file.is_file()]
+    taken = recallatk("verify", "run", "--cluster", "ray", "--parts", "rows")
+    assert (taken.code, taken.err) == (
+        3, "recallatk: rows: holds rows already, and none may be taken; name an empty folder\n",
+    )  # fmt: skip
     assert recallatk(*command, "--num-gpus", "1").code == 2
     too_many = recallatk(*command, "--num-gpus", "1", "--cluster", "ray")
     assert too_many.code == 2

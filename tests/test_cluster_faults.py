@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -25,7 +26,7 @@ from recallatk.embeddings import load_embeddings
 from recallatk.ranking import rank as rank_here
 from recallatk.ranking import stream_grid
 from recallatk.relevance import build_relevance
-from recallatk.types import EmbeddingSet, EvalProtocol, RecallatkError
+from recallatk.types import EmbeddingSet, Ended, EvalProtocol, RecallatkError
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 pytest.importorskip("ray", reason="make test-integrations installs it")
@@ -151,16 +152,19 @@ def test_a_cluster_that_was_joined_is_left_as_it_was(nodes, long_work):
     cluster, all_nodes = nodes
     alive = [(node["NodeID"], node["Alive"]) for node in ray_nodes(cluster.address)]
     grid, relevance, _ = long_work
-    with pytest.raises(KeyboardInterrupt), joined(cluster.address, told=interrupt) as engine:
-        list(rank(grid, grid, relevance, engine=engine, plan=RankingPlan(1500, 1500, 300 * MB, 0)))
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # in this process Ray was begun without us before, and took it
+    for sent, raised in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Ended)):
+        with pytest.raises(raised), joined(cluster.address, told=functools.partial(end, sent)) as engine:
+            list(rank(grid, grid, relevance, engine=engine, plan=RankingPlan(1500, 1500, 300 * MB, 0)))
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     left = {worker for node in all_nodes for worker in workers_of(node)}
     assert gone(left), [ray_processes().get(worker) for worker in left]
     assert [(node["NodeID"], node["Alive"]) for node in ray_nodes(cluster.address)] == alive
 
 
-def interrupt(done, total):
+def end(sent, done, total):
     if done == 5:
-        raise KeyboardInterrupt
+        os.kill(os.getpid(), sent)
 
 
 PHOTOS = Path(__file__).parents[1] / "src" / "recallatk" / "assets" / "photos"
@@ -221,11 +225,14 @@ def test_two_encodings_at_once_do_not_wait_for_each_other(two_cores, tmp_path):
 
 def test_a_task_that_dies_every_time_is_one_line():
     with (
-        joined("ray", cores=1) as engine,
         pytest.raises(RecallatkError, match=r"a task, 6 times.*blocks of a ranking.*are kept") as caught,
+        joined("ray", cores=1) as engine,
     ):
         engine.fetch(engine.run(os._exit, 1))
-    assert "\n" not in str(caught.value)
+    told = re.fullmatch(r"[^\n]*; what Ray logged is in (/[^\n]*)/session_latest/logs", str(caught.value))
+    assert told is not None
+    assert any(Path(told[1]).glob("session_latest/logs/*"))
+    shutil.rmtree(told[1])
 
 
 DYING = """\
@@ -290,7 +297,19 @@ def test_a_worker_without_memory_is_one_line():
     assert "\n" not in str(caught.value)
 
 
-def test_ctrl_c_ends_the_ray_that_was_started(tmp_path):
+@pytest.fixture
+def for_ray(monkeypatch):
+    """The folder in which Ray makes its own; its name is short, as the paths of sockets must be."""
+    with tempfile.TemporaryDirectory(prefix="sock-", dir="/tmp") as folder:
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "said"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")],
+)
+def test_what_ends_the_command_ends_the_ray_that_it_started(sent, code, said, tmp_path, for_ray):
     rng = np.random.default_rng(12)
     np.savez(tmp_path / "rows.npz", embeddings=rng.normal(size=(60_000, 256)), labels=rng.integers(0, 900, 60_000))
     before = ray_processes().keys()
@@ -301,8 +320,11 @@ def test_ctrl_c_ends_the_ray_that_was_started(tmp_path):
         assert running.poll() is None
         assert time.monotonic() < end
         time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
+    assert list(for_ray.iterdir())
+    running.send_signal(sent)
     out, err = running.communicate(timeout=60)
-    assert (running.returncode, out) == (130, "")
-    assert err.strip().splitlines()[-1] == "recallatk: interrupted"
+    assert (running.returncode, out) == (code, "")
+    assert err.strip().splitlines()[-1] == f"recallatk: {said}"
+    assert (sent == signal.SIGINT) or err.count("\n") == 1
     assert gone(ray_processes().keys() - before)
+    assert not list(for_ray.iterdir())

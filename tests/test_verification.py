@@ -26,6 +26,7 @@ from recallatk import (
     save_run,
     verify_run,
 )
+from recallatk.embeddings import parts
 from recallatk.run import evaluate_encoded, load_encoded
 from recallatk.signature import Signature
 
@@ -632,3 +633,20 @@ def edit_samples(column: str, change) -> None:
     table = pq.read_table(path)
     values = pa.array(change(table.column(column).to_pylist()), table.schema.field(column).type)
     pq.write_table(table.set_column(table.schema.get_field_index(column), column, values), path)
+
+
+def test_a_run_of_rows_at_an_address_is_repeated(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = package.EmbeddingSet(np.eye(6) + 0.1, list("aabbcc"), ids=[f"item {row}" for row in range(6)])
+    for number, some in enumerate((range(4), range(4, 6))):
+        parts.write(f"{tmp_path}/rows", number, rows.take(some), {})
+    address = f"file://{tmp_path}/rows"  # as s3://bucket/rows
+    assert recallatk("eval", "--query", address, "-o", "run").code == 0
+    again = recallatk("verify", "run")
+    assert (again.code, again.out[:42]) == (0, "identical: 6 rows, the embeddings read aga"), again
+    parts.write(f"{tmp_path}/rows", 1, package.EmbeddingSet(np.eye(6)[:2], ["c", "c"], ids=["item 4", "item 5"]), {})
+    assert recallatk("verify", "run").code == 1
+    (tmp_path / "rows").rename(tmp_path / "elsewhere")
+    gone = recallatk("verify", "run")
+    assert (gone.code, gone.err.count("\n")) == (3, 1)
+    assert f"there is no part-000000.parquet in {address}" in gone.err

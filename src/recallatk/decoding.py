@@ -235,13 +235,18 @@ def _decoded(
     element: Any = decoded.image
     size = 3 * decoded.image.width * decoded.image.height
     if prepare is not None:
-        try:
-            element = prepare(element)
-        except Exception as error:
-            error.add_note(f"recallatk called the encoder's prepare with the image {name}")
-            raise
+        element = prepare_one(prepare, element, name)
         size = int(getattr(element, "nbytes", size))
     return _Ready(element, decoded.conversions, len(data) + size)
+
+
+def prepare_one(prepare: Callable[[Any], Any], element: Any, name: str) -> Any:
+    """What an encoder makes of one image alone; what it raises says of which."""
+    try:
+        return prepare(element)
+    except Exception as error:
+        error.add_note(f"recallatk called the encoder's prepare with the image {name}")
+        raise
 
 
 def _bytes_of(element: Any, *, must_be_file: bool) -> bytes | None:

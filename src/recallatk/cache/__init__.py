@@ -8,6 +8,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+from recallatk.cache.encoded import folder_sizes, open_folder, remove_folders
 from recallatk.cache.rows import CachedRow, Rows, RowStore
 from recallatk.cache.storage import connect, is_damaged, set_aside
 from recallatk.types import RecallatkError
@@ -35,6 +36,23 @@ class Cache:
         """The rows of one setting: a text of everything beside the image that an embedding depends on."""
         return Rows(cache_folder(self.folder) / _FILE, setting, limit=self.limit)
 
+    def parts(self, key: str) -> Path:
+        """The folder in which a cluster writes rows in parts; like the rows, all of them may take `limit` bytes.
+
+        Args:
+            key: what the rows depend on, hashed.
+
+        Raises:
+            RecallatkError: it cannot be made.
+        """
+        place = cache_folder(self.folder)
+        try:
+            return open_folder(place, key, limit=self.limit)
+        except OSError as error:
+            raise RecallatkError(
+                f"the cache {place} cannot be written ({error.strerror}); name a folder with --parts"
+            ) from error
+
 
 @dataclasses.dataclass(frozen=True)
 class CacheInfo:
@@ -45,12 +63,14 @@ class CacheInfo:
         rows: the number of embeddings.
         settings: the number of different encoders, preprocessings and decode policies among them.
         size: bytes on disk.
+        folders: the folders of rows that clusters wrote; their bytes are part of the size.
     """
 
     folder: Path
     rows: int
     settings: int
     size: int
+    folders: int = 0
 
 
 def cache_folder(folder: str | os.PathLike[str] | None = None) -> Path:
@@ -71,17 +91,17 @@ def cache_info(folder: str | os.PathLike[str] | None = None) -> CacheInfo:
     """
     place = cache_folder(folder)
     file = place / _FILE
-    if not _exists(file):
-        return CacheInfo(place, 0, 0, 0)
+    folders = folder_sizes(place)
+    rows = settings = 0
     try:
-        with contextlib.closing(connect(file)) as database:
-            (rows,) = database.execute("SELECT COUNT(*) FROM rows").fetchone()
-            (settings,) = database.execute("SELECT COUNT(DISTINCT setting) FROM rows").fetchone()
+        if _exists(file):
+            rows, settings = _counts(file)
     except (OSError, sqlite3.Error) as error:
         raise RecallatkError(
             f"the cache {file} cannot be read ({error}); `recallatk cache clear` removes it"
         ) from error
-    return CacheInfo(place, rows, settings, sum(part.stat().st_size for part in _parts(file)))
+    size = sum(part.stat().st_size for part in _parts(file)) + sum(folders.values())
+    return CacheInfo(place, rows, settings, size, len(folders))
 
 
 def clear_cache(folder: str | os.PathLike[str] | None = None) -> CacheInfo:
@@ -92,26 +112,41 @@ def clear_cache(folder: str | os.PathLike[str] | None = None) -> CacheInfo:
     """
     place = cache_folder(folder)
     file = place / _FILE
-    if not _exists(file):
-        return CacheInfo(place, 0, 0, 0)
-    size = sum(part.stat().st_size for part in _parts(file))
-    held = CacheInfo(place, 0, 0, size)
+    folders = folder_sizes(place)
+    size = sum(part.stat().st_size for part in _parts(file)) + sum(folders.values())
+    held = CacheInfo(place, 0, 0, size, len(folders))
     try:
-        try:
-            held = dataclasses.replace(cache_info(place), size=size)
-            with contextlib.closing(connect(file)) as database:
-                database.executescript("BEGIN IMMEDIATE; DELETE FROM rows; COMMIT; VACUUM")
-                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        except (RecallatkError, sqlite3.Error) as error:
-            cause = error.__cause__ if isinstance(error, RecallatkError) else error
-            if not is_damaged(cause):
-                raise
-            set_aside(file)
-        for part in _parts(file):
-            if part.name.startswith(f"{_FILE}.damaged"):
-                part.unlink(missing_ok=True)
+        if _exists(file):
+            held = _cleared(file, held)
+        remove_folders(place)
     except (OSError, sqlite3.Error) as error:
         raise RecallatkError(f"the cache {file} cannot be cleared ({error}); delete the folder {place}") from error
+    return held
+
+
+def _counts(file: Path) -> tuple[int, int]:
+    """The rows of a file, and their settings."""
+    with contextlib.closing(connect(file)) as database:
+        (rows,) = database.execute("SELECT COUNT(*) FROM rows").fetchone()
+        (settings,) = database.execute("SELECT COUNT(DISTINCT setting) FROM rows").fetchone()
+    return rows, settings
+
+
+def _cleared(file: Path, held: CacheInfo) -> CacheInfo:
+    """Empty the file; a damaged one goes as a whole, and nobody knows what it held."""
+    try:
+        rows, settings = _counts(file)
+        held = dataclasses.replace(held, rows=rows, settings=settings)
+        with contextlib.closing(connect(file)) as database:
+            database.executescript("BEGIN IMMEDIATE; DELETE FROM rows; COMMIT; VACUUM")
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error as error:
+        if not is_damaged(error):
+            raise
+        set_aside(file)
+    for part in _parts(file):
+        if part.name.startswith(f"{_FILE}.damaged"):
+            part.unlink(missing_ok=True)
     return held
 
 

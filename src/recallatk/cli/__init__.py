@@ -5,22 +5,27 @@
 import functools
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
+from recallatk.cli.cache import cache
 from recallatk.cli.check import check
 from recallatk.cli.cluster import (
     NO_CLUSTER,
     Cluster,
+    Steps,
     parts_folder,
     print_plan_of_files,
     print_plan_of_images,
+    progress_of,
     session,
+    steps_of,
     tell_what_is_sent,
 )
 from recallatk.cli.compare import compare
@@ -68,13 +73,12 @@ from recallatk.cli.inputs import (
 )
 from recallatk.cli.page import check_page_file, page_of_each
 from recallatk.cli.plan import plan
-from recallatk.cli.printing import DATA, INTERRUPTED, USAGE, fail, make_console, print_table, progress, tell, tell_notes
+from recallatk.cli.printing import DATA, INTERRUPTED, USAGE, fail, make_console, print_table, tell, tell_notes
 from recallatk.cli.report import report as report_command
 from recallatk.cli.score import LABELLED, score
 from recallatk.cli.verify import verify
 from recallatk.cli.views import Views, each_view, plan_runs, views_asked
-from recallatk.types import ChoiceError, EvalProtocol, RecallatkError
-from recallatk.wording import counted
+from recallatk.types import ChoiceError, Ended, EvalProtocol, RecallatkError
 
 
 def _version() -> str:
@@ -164,6 +168,7 @@ def eval_(
         tell_what_is_sent(cluster, files, quiet=output.quiet)
         if cluster.dry_run:
             return print_plan_of_files(cluster, files.query, files.gallery, engine)
+        steps = steps_of(cluster, len(planned.runs))
         joined = check_embeddings(files, reading) if dataset is None else join(files, dataset, reading)
         jobs: Iterator[tuple[str, Any]] = iter([("embeddings", joined)])
     else:
@@ -177,7 +182,9 @@ def eval_(
         if cluster.dry_run:
             sample = functools.partial(encode_sample, loaded, reading, encoding)
             return print_plan_of_images(cluster, dataset, sample, engine)
-        jobs = encode_images(dataset, loaded, reading, encoding, output, cluster.elsewhere(several=len(loaded) > 1))
+        elsewhere = cluster.elsewhere(several=len(loaded) > 1)
+        steps = steps_of(cluster, len(loaded) + len(planned.runs))
+        jobs = encode_images(dataset, loaded, reading, encoding, output, elsewhere, steps)
     if reading.qrels is not None:
         qrels = read_qrels(reading.qrels, protocol)
         jobs = ((spec, with_qrels(encoded, qrels, reading.qrels)) for spec, encoded in jobs)
@@ -185,8 +192,10 @@ def eval_(
     several = len(planned.runs) > 1
     of = "" if planned.views else "encoder "
     choices = {**engine, "intervals": intervals, "cluster": cluster.run_on}
-    with session(cluster), cluster.keeping(encoding.cache()) as choices["kept"]:
-        runs = _evaluate(jobs, protocol, metric, choices, started, several=several, of=of, quiet=output.quiet)
+    with session(cluster, engine), cluster.keeping(encoding.cache()) as choices["kept"]:
+        runs = _evaluate(
+            jobs, protocol, metric, choices, started, several=several, of=of, quiet=output.quiet, steps=steps
+        )
         deliver(
             runs,
             output,
@@ -241,7 +250,8 @@ def embed(
     for file in embedding_files(output, alone=dataset.gallery is None) if folder is None else ():
         check_target(file, overwrite=overwrite)
     elsewhere = cluster.elsewhere(folder, overwrite=overwrite and folder is not None)
-    for _, encoded in encode_images(dataset, encoders, reading, encoding, Output(quiet=quiet), elsewhere):
+    steps = steps_of(cluster, 1)
+    for _, encoded in encode_images(dataset, encoders, reading, encoding, Output(quiet=quiet), elsewhere, steps):
         if isinstance(encoded, RecallatkError):
             raise encoded
         tell_notes(encoded.provenance, quiet=quiet)
@@ -279,29 +289,7 @@ def demo(*, encoder: str | None = None, quiet: bool = False) -> None:
         deliver(_evaluate(jobs, EvalProtocol(), (), {}, started, several=False), output, {}, several=False)
 
 
-@app.command
-def cache(action: Literal["info", "clear", "path"] = "info", /, *, cache_dir: Path | None = None) -> None:
-    """The cache of embeddings: what it holds, emptied, or where it is.
-
-    Args:
-        action: info, clear or path.
-        cache_dir: the folder of the cache; by default RECALLATK_CACHE, or the user's cache folder.
-    """
-    from recallatk.cache import cache_folder, cache_info, clear_cache
-
-    if action == "path":
-        print(cache_folder(cache_dir))
-        return
-    held = cache_info(cache_dir) if action == "info" else clear_cache(cache_dir)
-    if action == "info":
-        print(f"folder: {held.folder}")
-        print(f"embeddings: {held.rows:,}")
-        print(f"encoders, preprocessings and decode policies: {held.settings:,}")
-        print(f"size: {held.size / 1e6:,.1f} MB")
-    else:
-        print(f"removed {counted(held.rows, 'embedding')}, {held.size / 1e6:,.1f} MB, from {held.folder}")
-
-
+app.command(cache)
 app.command(info)
 
 
@@ -331,7 +319,7 @@ app.command(report_command)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 fine, 2 usage, 3 data, 130 interrupted; a traceback is our fault."""
+    """Run the command line and exit: 0 fine, 2 usage, 3 data, 130 interrupted, 143 ended; a traceback is our fault."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every letter
             stream.reconfigure(errors="backslashreplace")
@@ -353,6 +341,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         fail(str(error), DATA)
     except KeyboardInterrupt:
         fail("interrupted", INTERRUPTED)
+    except Ended as end:
+        fail(f"ended by {signal.Signals(int(end.code or 0) - 128).name}", int(end.code or 0))
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         # What is left in the buffer goes nowhere; else Python would complain of it at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -369,6 +359,7 @@ def _evaluate(
     several: bool,
     of: str = "encoder ",
     quiet: bool = False,
+    steps: Steps | None = None,
 ) -> Iterator[tuple[str, Any, Any]]:
     """Evaluate each job when its turn comes: (name, report or the error that it came to, embeddings)."""
     from recallatk.run import evaluate_encoded
@@ -377,8 +368,8 @@ def _evaluate(
         report = encoded
         if not isinstance(encoded, RecallatkError):
             try:
-                # Only a cluster takes long enough, and says how far it is.
-                with naming(spec, several=several, of=of), progress("ranking", None, quiet=quiet) as told:
+                title = f"ranking {spec}" if several else "ranking"
+                with naming(spec, several=several, of=of), progress_of(steps, title, quiet=quiet) as told:
                     shared = {"metrics": metrics, "started": started, "on_progress": told}
                     report = evaluate_encoded(encoded, protocol=protocol, **shared, **choices)
             except ChoiceError:  # a flag is wrong: it is so for all of them

@@ -12,7 +12,7 @@ from typing import Any
 
 from cyclopts import Group, Parameter
 
-from recallatk.cli.printing import tell
+from recallatk.cli.printing import progress, tell
 from recallatk.memory import megabytes
 from recallatk.types import ChoiceError, Dataset, EmbeddingSet, RecallatkError
 
@@ -55,13 +55,16 @@ class Cluster:
             for flag in (flag for flag, value in given.items() if value):
                 raise ChoiceError(f"{flag} is for a cluster; give --cluster too: ray, auto or HOST:PORT")
 
-    def elsewhere(self, folder: str | None = None, *, several: bool = False, overwrite: bool = False) -> Any:
+    def elsewhere(
+        self, folder: str | None = None, *, several: bool = False, overwrite: bool = False, once: bool = False
+    ) -> Any:
         """As `encode_dataset` takes it; None: in this process.
 
         Args:
             folder: where the rows go, in place of --parts.
             several: whether there are several encoders, whose rows are not put into one folder.
             overwrite: begin anew where there are parts already.
+            once: nothing is taken from the folder, and nothing left there.
         """
         from recallatk.run import Elsewhere
 
@@ -69,7 +72,7 @@ class Cluster:
             return None
         if several and self.parts is not None:
             raise ChoiceError("--parts is for the rows of one encoder; leave it out, or give one --encoder")
-        return Elsewhere(self.run_on, folder or self.parts, self.num_gpus, overwrite)
+        return Elsewhere(self.run_on, folder or self.parts, self.num_gpus, overwrite, once)
 
     def keeping(self, cache: Any) -> contextlib.AbstractContextManager[Any]:
         """What keeps finished blocks of a ranking, below --parts or in the folder of the cache; None: nothing does."""
@@ -86,25 +89,34 @@ class Cluster:
 
 NO_CLUSTER = Cluster()
 
-# The commands that a cluster can run, and its addresses: elsewhere, and with another value, --cluster names a column.
-ON_A_CLUSTER = {"eval", "embed", "score", "info"}
-_CLUSTER = re.compile(r"ray|auto|ray://.*|[\w.-]+:\d+", re.DOTALL)
+# The commands that a cluster can run: with anything but its address, --cluster names a column in the first of them.
+ON_A_CLUSTER = {"eval", "score"}
+NO_COLUMN = {"embed", "info", "verify"}
 
 
 def with_run_on(argv: Sequence[str]) -> Sequence[str]:
     """The words of a command, in which --cluster with the address of a cluster is --run-on."""
+    if argv and argv[0] in NO_COLUMN:
+        return [re.sub(r"--cluster(?==|$)", "--run-on", token) for token in argv]
     return list(_renamed(argv)) if argv and argv[0] in ON_A_CLUSTER else argv
 
 
 def _renamed(argv: Sequence[str]) -> Iterator[str]:
     for place, token in enumerate(argv):
-        value = argv[place + 1] if place + 1 < len(argv) else ""
-        if (token == "--cluster" and _CLUSTER.fullmatch(value)) or (
-            token.startswith("--cluster=") and _CLUSTER.fullmatch(token.removeprefix("--cluster="))
-        ):
-            yield token.replace("--cluster", "--run-on", 1)
-        else:
-            yield token
+        flag, equals, value = token.partition("=")
+        if not equals:
+            value = argv[place + 1] if place + 1 < len(argv) else ""
+        yield token.replace("--cluster", "--run-on", 1) if flag == "--cluster" and _is_cluster(value) else token
+
+
+def _is_cluster(value: str) -> bool:
+    from recallatk.cluster import address_of
+
+    try:
+        address_of(value)
+    except ChoiceError:  # what can be no column is told so
+        return re.fullmatch(r"ray://.*|\d+(\.\d+){3}", value, re.DOTALL) is not None
+    return True
 
 
 def parts_folder(output: Path) -> str | None:
@@ -132,15 +144,44 @@ def tell_what_is_sent(cluster: Cluster, files: Any, *, quiet: bool) -> None:
             tell([f"{what}; a .npy file or a folder of parts (embed --cluster) is read where it lies"], quiet=quiet)
 
 
+@dataclasses.dataclass
+class Steps:
+    """The steps of a job on a cluster, each with progress of its own: a reader sees how many there are."""
+
+    total: int
+    begun: int = 0
+
+    def title(self, what: str) -> str:
+        """What the next of them is called."""
+        self.begun += 1
+        return f"{what} ({self.begun} of {self.total})" if self.total > 1 else what
+
+
+def steps_of(cluster: Cluster, total: int) -> Steps | None:
+    """So many steps, where there is a cluster."""
+    return None if cluster.run_on is None else Steps(total)
+
+
+def progress_of(
+    steps: Steps | None, what: str, total: int | None = None, *, quiet: bool
+) -> contextlib.AbstractContextManager[Any]:
+    """The progress of some work; of a step on a cluster also in a log, as it may take hours."""
+    if steps is None:
+        return progress(what, total, quiet=quiet)
+    return progress(steps.title(what), total, quiet=quiet, logged=True)
+
+
 @contextlib.contextmanager
-def session(cluster: Cluster) -> Iterator[None]:
-    """One cluster for all that a command does, where there is one."""
+def session(cluster: Cluster, choices: dict[str, Any] | None = None) -> Iterator[None]:
+    """One cluster for all that a command does, where there is one, if it has what a task of the ranking asks for."""
     if cluster.run_on is None:
         yield
         return
-    from recallatk.cluster import joined
+    from recallatk.cluster import joined, task_memory
 
-    with joined(cluster.run_on):
+    with joined(cluster.run_on) as engine:
+        if choices is not None:
+            task_memory(engine.nodes, choices["memory"], choices["threads"] or 1, choices["backend"])
         yield
 
 
@@ -169,9 +210,27 @@ def print_plan(
     with joined(cluster.run_on) as engine:
         size = n, n if others is None else others, dim
         memory = choices["memory"]
-        plan = plan_ranking(*size, engine.nodes, alone=alone, memory=memory, threads=threads)
+        plan = plan_ranking(
+            *size, engine.nodes, alone=alone, memory=memory, threads=threads, backend=choices["backend"]
+        )
         ranked = describe_ranking(*size, plan, engine.nodes, alone=alone, threads=threads)
-        for name, value in {**describe_nodes(engine.nodes), **(more or {}), **ranked}.items():
+        _print_lines(describe_nodes(engine.nodes), more or {}, ranked)
+
+
+def print_plan_of_scores(cluster: Cluster, size: Any, memory: int | None) -> None:
+    """As `print_plan`, for scores or lists of this size, as `measure_score_files` says it."""
+    from recallatk.cluster import describe_nodes, describe_scores, joined, plan_scores
+
+    assert cluster.run_on is not None
+    with joined(cluster.run_on) as engine:
+        plan = plan_scores(size.queries, engine.nodes, memory=memory)
+        ranked = describe_scores(size.queries, size.gallery, size.listed, plan, width=size.width)
+        _print_lines(describe_nodes(engine.nodes), ranked)
+
+
+def _print_lines(*sections: dict[str, str]) -> None:
+    for section in sections:
+        for name, value in section.items():
             print(f"{name}: {value}")
 
 
@@ -193,25 +252,26 @@ def print_plan_of_images(
     """
     from recallatk.cluster import in_words, joined
 
-    sides = len(dataset.query), None if dataset.gallery is None else len(dataset.gallery)
-    images = sum(side or 0 for side in sides)
-    both = [side for side in (dataset.query, dataset.gallery) if side is not None]
-    what = " and ".join(sorted({f"{side.kind}s" for side in both}))
-    slow = next((side for side in both if side.kind == "image"), dataset.query)
-    sample = slow.take(range(min(SAMPLED, len(slow))))
-    start = time.perf_counter()
-    encoded = encode(dataclasses.replace(dataset, query=sample, gallery=None))
-    if isinstance(encoded, RecallatkError):
-        raise encoded
-    seconds = (time.perf_counter() - start) / len(sample)
-    dim = encoded.query.embeddings.shape[1]
-    assert cluster.run_on is not None
-    with joined(cluster.run_on) as engine:
-        gpus = sum(node.gpus for node in engine.nodes) if cluster.num_gpus is None else cluster.num_gpus
-        models = gpus or max(1, engine.cores // 2)
-    more = {
-        what: f"{images:,}; {len(sample)} of them took {1000 * seconds:.1f} ms each on this machine's cores",
-        "copies of the model": f"{models:,}",
-        "time to encode, if a copy is as fast (estimated)": in_words(images * seconds / models),
-    }
-    print_plan(cluster, sides, dim, choices, more=more)
+    with session(cluster, choices):  # before anything is encoded
+        sides = len(dataset.query), None if dataset.gallery is None else len(dataset.gallery)
+        images = sum(side or 0 for side in sides)
+        both = [side for side in (dataset.query, dataset.gallery) if side is not None]
+        what = " and ".join(sorted({f"{side.kind}s" for side in both}))
+        slow = next((side for side in both if side.kind == "image"), dataset.query)
+        sample = slow.take(range(min(SAMPLED, len(slow))))
+        start = time.perf_counter()
+        encoded = encode(dataclasses.replace(dataset, query=sample, gallery=None))
+        if isinstance(encoded, RecallatkError):
+            raise encoded
+        seconds = (time.perf_counter() - start) / len(sample)
+        dim = encoded.query.embeddings.shape[1]
+        assert cluster.run_on is not None
+        with joined(cluster.run_on) as engine:
+            gpus = sum(node.gpus for node in engine.nodes) if cluster.num_gpus is None else cluster.num_gpus
+            models = gpus or max(1, engine.cores // 2)
+        more = {
+            what: f"{images:,}; {len(sample)} of them took {1000 * seconds:.1f} ms each on this machine's cores",
+            "copies of the model": f"{models:,}",
+            "time to encode, if a copy is as fast (estimated)": in_words(images * seconds / models),
+        }
+        print_plan(cluster, sides, dim, choices, more=more)

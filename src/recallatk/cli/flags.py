@@ -299,8 +299,8 @@ def expand_tokens(argv: Sequence[str]) -> list[str]:
     ['eval', '--ks=1', '--ks=5', '--ks=10', '--output', 'run_1']
     >>> expand_tokens(["eval", "--distractor-labels", "0", "-1", "--junk_labels=x", "DATA"])
     ['eval', '--distractor-labels=0', '--distractor-labels=-1', '--junk-labels=x', 'DATA']
-    >>> expand_tokens(["eval", "DATA", "--cluster", "ray", "--cluster=sequence"])
-    ['eval', 'DATA', '--run-on', 'ray', '--cluster=sequence']
+    >>> expand_tokens(["eval", "DATA", "--cluster", "[::1]:6379", "--cluster=sequence"])
+    ['eval', 'DATA', '--run-on', '[::1]:6379', '--cluster=sequence']
     """
     argv = with_run_on(argv)
     tokens: list[str] = []

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recallatk.cli.cluster import Steps, progress_of
 from recallatk.cli.flags import NO_ENCODING, Embeddings, Encoding, Output, Reading
-from recallatk.cli.printing import progress
 from recallatk.types import ChoiceError, Dataset, Encoder, EvalProtocol, Qrels, RecallatkError
 
 if TYPE_CHECKING:
@@ -72,13 +72,18 @@ def encode_images(
     encoding: Encoding,
     output: Output,
     elsewhere: Any = None,
+    steps: Steps | None = None,
 ) -> Iterator[tuple[str, EncodedDataset | RecallatkError]]:
     """Encode the data set with each encoder in turn, when it is asked for; one that fails gives its error."""
     cache = encoding.cache()
     images = len(dataset.query) + (0 if dataset.gallery is None else len(dataset.gallery))
     for spec, load in encoders.items():
         try:
-            with naming(spec, several=len(encoders) > 1), progress(spec, images, quiet=output.quiet) as on_progress:
+            what = spec if steps is None else f"encoding {spec}"
+            with (
+                naming(spec, several=len(encoders) > 1),
+                progress_of(steps, what, images, quiet=output.quiet) as on_progress,
+            ):
                 encoder = load()
                 yielded: EncodedDataset | RecallatkError = _encode(
                     spec, encoder, dataset, reading, encoding, cache, on_progress, elsewhere

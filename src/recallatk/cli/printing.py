@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from recallatk.wording import one_line
+
+A_LINE_EVERY = 60.0
+"""Seconds between two lines of progress where there is no terminal."""
 
 NOT_PASSED, USAGE, DATA, INTERRUPTED = 1, 2, 3, 130
 """Exit codes beside 0: a gate that failed or a run that verify finds changed; usage; data and files; Ctrl-C."""
@@ -86,10 +90,20 @@ def make_console(**options: Any) -> Any:
 
 
 @contextlib.contextmanager
-def progress(title: str, total: int | None, *, quiet: bool) -> Iterator[Any]:
-    """A progress bar on standard error, if a person is looking at it; what it yields is called with done and total."""
-    if quiet or not sys.stderr.isatty():
+def progress(title: str, total: int | None, *, quiet: bool, logged: bool = False) -> Iterator[Any]:
+    """A progress bar on standard error, if a person is looking at it; what it yields is called with done and total.
+
+    Args:
+        title: what is done.
+        total: of the steps; None: not known yet.
+        quiet: nothing is shown.
+        logged: it may take hours, so without a terminal there is a line now and then.
+    """
+    if quiet or not (sys.stderr.isatty() or logged):
         yield None
+        return
+    if not sys.stderr.isatty():
+        yield _now_and_then(title)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -98,6 +112,25 @@ def progress(title: str, total: int | None, *, quiet: bool) -> Iterator[Any]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done, all_: bar.update(task, completed=done, total=all_)
+
+
+def _now_and_then(title: str) -> Callable[[int, int], None]:
+    """What writes a line of progress every minute: how much is done, and when the rest will be at this pace."""
+    begun: list[float] = []  # when and with how much: an interrupted run begins with what was done before
+    told = time.monotonic()
+
+    def write(done: int, total: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        begun[:] = begun or [now, done]
+        if now - told < A_LINE_EVERY or done >= total:
+            return
+        told = now
+        new = done - begun[1]
+        left = f", {(total - done) * (now - begun[0]) / new / 60:,.0f} min left" if new else ""
+        tell([f"{title}: {done:,} of {total:,}{left}"])
+
+    return write
 
 
 def tell(lines: Sequence[str], *, quiet: bool = False) -> None:

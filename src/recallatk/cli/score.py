@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from recallatk.cli.cluster import NO_CLUSTER, Cluster, session
+from recallatk.cli.cluster import NO_CLUSTER, Cluster, print_plan_of_scores, progress_of, session, steps_of
 from recallatk.cli.delivery import check_metrics, check_output, deliver
 from recallatk.cli.flags import (
     NO_INTERVALS,
@@ -59,7 +59,7 @@ def score(
             embeddings and images.
     """
     from recallatk.cache import Cache
-    from recallatk.run import score_files
+    from recallatk.run import measure_score_files, score_files
 
     started = datetime.now(UTC)
     check_page_file(report, page, overwrite=output.overwrite)
@@ -77,7 +77,14 @@ def score(
         "intervals": intervals,
         "cluster": cluster.run_on,
     }
+    if cluster.num_gpus is not None:
+        raise ChoiceError("--num-gpus is for encoding; `recallatk score` has its scores already")
     qrels = None if scores.qrels is None else read_qrels(scores.qrels, protocol)
+    if cluster.dry_run:
+        size = measure_score_files(vars(scores), qrels=qrels, protocol=protocol)
+        return print_plan_of_scores(cluster, size, budget)
     with session(cluster), cluster.keeping(Cache()) as common["kept"]:
-        found = score_files(vars(scores), qrels=qrels, **common)
+        with progress_of(steps_of(cluster, 1), "ranking", quiet=output.quiet) as told:
+            found = score_files(vars(scores), qrels=qrels, on_progress=told, **common)
         deliver(iter([("scores", found, None)]), output, folders, several=False, make_page=make_page)
+    return None

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from recallatk.cli.cluster import CLUSTER_GROUP, Cluster, progress_of, session, steps_of
 from recallatk.cli.flags import ENCODING_GROUP, OUTPUT_GROUP, Many
-from recallatk.cli.printing import NOT_PASSED, progress
+from recallatk.cli.printing import NOT_PASSED
 from recallatk.wording import one_line
 
 
@@ -23,6 +24,9 @@ def verify(
     device: Annotated[str | None, Parameter(group=ENCODING_GROUP)] = None,
     published: Many = (),
     workers: Annotated[int | None, Parameter(group=ENCODING_GROUP)] = None,
+    run_on: Annotated[str | None, Parameter(group=CLUSTER_GROUP)] = None,
+    num_gpus: Annotated[int | None, Parameter(group=CLUSTER_GROUP)] = None,
+    parts: Annotated[str | None, Parameter(group=CLUSTER_GROUP)] = None,
     json: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
     quiet: Annotated[bool, Parameter(group=OUTPUT_GROUP)] = False,
 ) -> None:
@@ -41,6 +45,10 @@ def verify(
         published: a printed number to hold against the run: 0.699, 69.9%, or with its metric recall@5=91.4%; may be
             given several times.
         workers: threads that read and decode beside the encoder; by default one for each core.
+        run_on: where it is repeated, wherever it was made: ray, auto, HOST:PORT or ray://HOST:PORT; by default on this
+            machine. --cluster is the same flag.
+        num_gpus: as for `recallatk eval`.
+        parts: an empty folder that every node reads, or an address, for the rows of images while it is repeated.
         json: print everything as JSON, with every item.
         quiet: no progress.
     """
@@ -51,8 +59,19 @@ def verify(
         print("[published]")
         for check in checks:
             print("\n".join(map(one_line, check.lines())))
-    with progress("verify", None, quiet=quiet) as on_progress:
-        outcome = verify_run(run, data=data, encoder=encoder, device=device, workers=workers, on_progress=on_progress)
+    cluster = Cluster(run_on, num_gpus, parts)
+    elsewhere = cluster.elsewhere(once=True)
+    steps = steps_of(cluster, 1)
+    with session(cluster), progress_of(steps, "verify", quiet=quiet) as on_progress:
+        outcome = verify_run(
+            run,
+            data=data,
+            encoder=encoder,
+            device=device,
+            workers=workers,
+            on_progress=on_progress,
+            elsewhere=elsewhere,
+        )
     if json:
         print(
             json_text.dumps({**json_text.loads(outcome.to_json()), "published": [_plain(c) for c in checks]}, indent=2)

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from recallatk.cluster.encoding import Place, describe_elsewhere, encode_on
+from recallatk.cluster.encoding import Place, describe_elsewhere, discard, encode_on, holds_rows
 from recallatk.cluster.engine import Engine, Node, Told
 from recallatk.cluster.joining import address_of, joined
 from recallatk.cluster.pipeline import Job
@@ -17,9 +17,12 @@ from recallatk.cluster.plan import (
     RankingPlan,
     describe_nodes,
     describe_ranking,
+    describe_scores,
     estimate_ranking,
     in_words,
     plan_ranking,
+    plan_scores,
+    task_memory,
 )
 from recallatk.cluster.ranking import rank, rank_blocks_of_scores
 from recallatk.cluster.sources import are_found_there
@@ -36,15 +39,20 @@ __all__ = [
     "describe_elsewhere",
     "describe_nodes",
     "describe_ranking",
+    "describe_scores",
+    "discard",
     "encode_on",
     "estimate_ranking",
+    "holds_rows",
     "in_words",
     "joined",
     "plan_ranking",
+    "plan_scores",
     "rank",
     "rank_blocks_of_scores",
     "ranking_on",
     "scoring_on",
+    "task_memory",
 ]
 
 

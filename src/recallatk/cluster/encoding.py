@@ -7,11 +7,13 @@ its metadata says what became of the others.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import os
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from recallatk.cluster.engine import Engine
+from recallatk.cluster.engine import Engine, first_line
 from recallatk.cluster.pipeline import Job, encoded_rows, stamp_of
 from recallatk.embeddings import parts
 from recallatk.encoding import REPLACE_FILE, SET_NAMES, Encoded, Progress, check_one_dimension, fix_encoder
@@ -55,11 +57,13 @@ class Place:
         folder: a path, or an address that pyarrow's file systems know; it gets a folder for each side.
         key: what the rows depend on, hashed: data set, encoder, preprocessing, decode policy.
         metadata: what each part says of them.
+        owner: as for `recallatk.embeddings.parts.PartedRows`.
     """
 
     folder: str
     key: str
     metadata: Mapping[str, Any]
+    owner: Any = None
 
     def side(self, name: str) -> str:
         """The folder of one side."""
@@ -72,9 +76,7 @@ class Place:
             RecallatkError: it holds the rows of something else.
         """
         if overwrite:
-            for side in SET_NAMES:
-                parts.remove(self.side(side), parts.list_parts(self.side(side)))
-            parts.remove(self.folder, (MANIFEST,))
+            discard(self.folder)
         found = parts.read_bytes(self.folder, MANIFEST)
         there = None if found is None else json.loads(found).get("key")
         if there not in (None, self.key) or (there is None and any(map(parts.list_parts, map(self.side, SET_NAMES)))):
@@ -85,6 +87,31 @@ class Place:
         if there is None:
             text = json.dumps({"key": self.key, "part_rows": PART_ROWS, **self.metadata}, indent=1)
             parts.write_bytes(self.folder, MANIFEST, text.encode())
+
+    @contextlib.contextmanager
+    def claimed(self, *, overwrite: bool = False) -> Iterator[None]:
+        """Claim it for the `with` block; where that fails before it wrote a part, anybody may have it again."""
+        self.claim(overwrite=overwrite)
+        try:
+            yield
+        except BaseException:
+            if not any(map(parts.list_parts, map(self.side, SET_NAMES))):
+                parts.remove(self.folder, (MANIFEST,))
+            raise
+
+
+def holds_rows(folder: str) -> bool:
+    """Whether a place holds rows, or is somebody's."""
+    sides = (parts.list_parts(parts.inside(folder, name)) for name in SET_NAMES)
+    return any(sides) or parts.read_bytes(folder, MANIFEST) is not None
+
+
+def discard(folder: str) -> None:
+    """Remove the rows that a place holds."""
+    for name in SET_NAMES:
+        side = parts.inside(folder, name)
+        parts.remove(side, parts.list_parts(side))
+    parts.remove(folder, (MANIFEST,))
 
 
 def encode_on(
@@ -116,9 +143,22 @@ def encode_on(
     place = dataclasses.replace(place, folder=parts.found_anywhere(place.folder))
     if engine.client:  # all of it is done there, as from outside there is no pipeline
         choices = {"gpus": gpus, "overwrite": overwrite}
-        there: Encoded = engine.call_inside(encode_on, sets, job, place, **choices, on_progress=on_progress)
-        return there
-    place.claim(overwrite=overwrite)
+        # What removes the rows is this process'.
+        there = dataclasses.replace(place, owner=None)
+        encoded: Encoded = engine.call_inside(encode_on, sets, job, there, **choices, on_progress=on_progress)
+        return encoded
+    with place.claimed(overwrite=overwrite):
+        return _encode(engine, sets, job, place, gpus, on_progress)
+
+
+def _encode(
+    engine: Engine,
+    sets: Sequence[ImageSet],
+    job: Job,
+    place: Place,
+    gpus: int | None,
+    on_progress: Progress | None,
+) -> Encoded:
     work = [
         _Part(name, number, side.take(range(start, min(start + PART_ROWS, len(side)))))
         for name, side in zip(SET_NAMES, sets, strict=False)
@@ -186,7 +226,13 @@ def describe_elsewhere(engine: Engine, load: Callable[[], Encoder], gpus: int | 
 
 
 def _attributes(load: Callable[[], Encoder]) -> dict[str, str]:
-    encoder = load()
+    try:
+        encoder = load()
+    except (RecallatkError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # a traceback from another machine is of Ray for the most part
+        what = f"the node {socket.gethostname()} cannot load the encoder"
+        raise RecallatkError(f"{what} ({type(error).__name__}: {first_line(error)})") from error
     return {name: str(getattr(encoder, name)) for name in ("dtype", "device") if hasattr(encoder, name)}
 
 
@@ -331,7 +377,7 @@ def _assemble(sets: Sequence[ImageSet], place: Place, writer: _Writer) -> Encode
                 f"no {name} {side.kind} could be used: {len(side)} of {len(side)} skipped, e.g. {side.ids[0]}: "
                 f"{writer.failures[side.ids[0]].reason}"
             )
-        rows, samples = parts.read(place.side(name), name)
+        rows, samples = parts.read(place.side(name), name, owner=place.owner)
         taken = side.take(kept)
         assert list(samples.ids or ()) == list(taken.ids)
         found.append(

@@ -17,9 +17,6 @@ from recallatk.types import RecallatkError
 Ref: TypeAlias = Any
 """A value that is somewhere in the cluster; as an argument of a task it is the value itself."""
 
-FAN_IN = 8
-"""So many partial results are merged by one task."""
-
 IN_FLIGHT = 4
 """Tasks that wait or run for each core: enough that no core is idle, few enough that their arguments take no room."""
 
@@ -80,8 +77,12 @@ class Spent:
     moved: int
 
 
+class ClusterError(RecallatkError):
+    """What the cluster itself did wrong: what it logged says more."""
+
+
 Told: TypeAlias = Callable[[int, int], None]
-"""Called with the number of tasks that are done and that there will be."""
+"""Called with the number of steps that are done and that there will be."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -94,23 +95,29 @@ class Engine:
         spent: what each finished task took.
         shared: bytes that were shared.
         client: whether it is reached through ray://, which has no Ray Data.
-        total: how many tasks there will be, where that is known.
-        told: told of the progress.
+        told: told of the progress: of steps that are done, and all that `expect` named.
     """
 
     nodes: tuple[Node, ...]
     spent: list[Spent] = dataclasses.field(default_factory=list)
     shared: int = 0
     client: bool = False
-    total: int = 0
     told: Told | None = None
     _running: list[Ref] = dataclasses.field(default_factory=list)
+    _steps: set[Ref] = dataclasses.field(default_factory=set)
+    _done: int = 0
+    _expected: int = 0
     _needs: tuple[int, int, int] = (1, 0, 0)
 
     @property
     def cores(self) -> int:
         """The cores of all nodes."""
         return sum(node.cores for node in self.nodes)
+
+    def expect(self, steps: int) -> None:
+        """So many steps will come: tasks whose number is known before, so that progress never goes back."""
+        self._expected = self._done + steps
+        self._tell()
 
     def share(self, value: Any) -> Ref:
         """Put a value where tasks find it; a node fetches it once, however many of its tasks ask for it."""
@@ -131,6 +138,7 @@ class Engine:
         cores: int = 1,
         gpus: int = 0,
         memory: int = 0,
+        step: bool = False,
     ) -> Any:
         """Run a function of a module somewhere, when there is room; waits while there is more than enough to do.
 
@@ -143,6 +151,7 @@ class Engine:
             cores: that it keeps busy.
             gpus: that it has for itself.
             memory: bytes that it may take; a node runs no more tasks at once than its memory holds.
+            step: it is one of those that `expect` counts.
 
         Returns:
             The `Ref` of the result; a tuple of them with several `returns`.
@@ -162,6 +171,8 @@ class Engine:
         )
         *results, spent = remote.remote(function, returns, *arguments)
         self._running.append(spent)
+        if step:
+            self._steps.add(spent)
         return results[0] if returns == 1 else tuple(results)
 
     def fetch(self, ref: Ref) -> Any:
@@ -180,6 +191,7 @@ class Engine:
             # What else runs was for the same result. It ends with the job, or as it comes: Ray can be told to end it
             # now, but that races with tasks that are just done, and ends the driver.
             self._running.clear()
+            self._steps.clear()
             raise
 
     def ready(self, ref: Ref) -> bool:
@@ -228,8 +240,14 @@ class Engine:
         while len(self._running) >= max(most, 1):
             done, self._running = self._first_of(self._running)
             self.spent += self.fetch(done)
-            if self.told is not None:
-                self.told(len(self.spent), max(self.total, len(self.spent)))
+            if self._steps.intersection(done):
+                self._steps.difference_update(done)
+                self._done += len(done)
+                self._tell()
+
+    def _tell(self) -> None:
+        if self.told is not None:
+            self.told(self._done, self._expected)
 
     def _first_of(self, refs: list[Ref]) -> tuple[list[Ref], list[Ref]]:
         """The first of these values that is there, and the others.
@@ -247,7 +265,7 @@ class Engine:
             if able_nodes(live_nodes(ray), *self._needs):
                 able = time.monotonic()
             elif time.monotonic() - able > ABSENT:
-                raise RecallatkError(
+                raise ClusterError(
                     f"the cluster lost its nodes: for {ABSENT:.0f} s none was left that could run a task "
                     f"({self._needs[0]} cores, {self._needs[1]} GPUs, {megabytes(self._needs[2])}); start some, and "
                     "run the command again"
@@ -289,38 +307,6 @@ class _Inside:
 
     def _tell(self, done: int, total: int) -> None:
         self._last = done, total
-
-
-class Merge:
-    """Partial results merged in a tree, as they are handed over: no task has more than FAN_IN of them."""
-
-    def __init__(self, engine: Engine, function: Callable[[Sequence[Any]], Any]) -> None:
-        self._engine, self._function = engine, function
-        self._levels: list[list[Ref]] = []
-
-    def add(self, ref: Ref, level: int = 0) -> None:
-        """Hand over a partial result."""
-        if level == len(self._levels):
-            self._levels.append([])
-        self._levels[level].append(ref)
-        if len(self._levels[level]) == FAN_IN:
-            together, self._levels[level] = self._levels[level], []
-            self.add(self._merged(together), level + 1)
-
-    def root(self) -> Ref | None:
-        """The result of everything that was handed over; None of nothing."""
-        left = [ref for level in self._levels for ref in level]
-        while len(left) > 1:
-            left = [self._merged(left[start : start + FAN_IN]) for start in range(0, len(left), FAN_IN)]
-        self._levels = [left]
-        return left[0] if left else None
-
-    def _merged(self, refs: list[Ref]) -> Ref:
-        return refs[0] if len(refs) == 1 else self._engine.run(_merge, self._function, *refs)
-
-
-def _merge(function: Callable[[Sequence[Any]], Any], *parts: Any) -> Any:
-    return function(parts)
 
 
 def _measured(function: Callable[..., Any], returns: int, *arguments: Any) -> tuple[Any, ...]:
@@ -373,7 +359,7 @@ def in_one_line() -> Iterator[None]:
         if isinstance(error, OutOfMemoryError):
             again = f"use a smaller --batch-size, or less --memory, and {again}"
         what = f"the cluster lost a task, {RETRIES + 1} times ({type(error).__name__}: {first_line(error)})"
-        raise RecallatkError(f"{what}; {again}") from error
+        raise ClusterError(f"{what}; {again}") from error
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

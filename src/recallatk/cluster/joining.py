@@ -7,15 +7,15 @@ import importlib
 import logging
 import os
 import re
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from recallatk.cluster.engine import PATIENCE, Engine, Told, first_line, live_nodes
+from recallatk.cluster.engine import PATIENCE, ClusterError, Engine, Told, first_line, live_nodes
+from recallatk.cluster.logs import folder_of_ours, keeping_logs, own_folder
+from recallatk.cluster.signals import ended_by_signals, signals_later
 from recallatk.extras import import_extra
 from recallatk.types import ChoiceError, RecallatkError
 
@@ -23,6 +23,8 @@ from recallatk.types import ChoiceError, RecallatkError
 @contextlib.contextmanager
 def joined(where: str, *, cores: int | None = None, told: Told | None = None) -> Iterator[Engine]:
     """Join a cluster, or start one on this machine; a cluster that was started here ends with the `with` block.
+
+    SIGTERM and SIGHUP end the block by `Ended`, where nobody else handles them.
 
     Args:
         where: "ray" starts Ray on this machine; "auto", HOST:PORT and ray://HOST:PORT join a cluster that runs, and
@@ -34,15 +36,19 @@ def joined(where: str, *, cores: int | None = None, told: Told | None = None) ->
         ChoiceError: `where` is none of these.
         RecallatkError: Ray is not installed, or nothing answers there.
     """
+    address = address_of(where)
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # we raise the first one ourselves, in one line
     ray = import_extra("ray", "ray", f"the cluster {where!r}")
     if ray.is_initialized():
-        yield Engine(live_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
-        return
-    with _told_on_stderr():
-        _begin(ray, where, cores)
-        try:
+        with keeping_logs(ray.exceptions.RayError):
             yield Engine(live_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
+        return
+    with _told_on_stderr(), own_folder() if address is None else contextlib.nullcontext(), ended_by_signals():
+        with keeping_logs(ray.exceptions.RayError):
+            _begin(ray, where, cores)
+        try:
+            with keeping_logs(ray.exceptions.RayError):
+                yield Engine(live_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
         finally:
             ray.shutdown()  # with the job end its workers, also on another cluster
 
@@ -65,8 +71,8 @@ def _told_on_stderr() -> Iterator[None]:
 def address_of(where: str) -> str | None:
     """The address of a cluster that runs; None for one to be started here.
 
-    >>> address_of("ray"), address_of("10.0.0.1:6379"), address_of("ray://head:10001")
-    (None, '10.0.0.1:6379', 'ray://head:10001')
+    >>> address_of("ray"), address_of("10.0.0.1:6379"), address_of("[::1]:6379"), address_of("ray://head:10001")
+    (None, '10.0.0.1:6379', '[::1]:6379', 'ray://head:10001')
     """
     if where == "ray":
         return None
@@ -83,35 +89,33 @@ def _begin(ray: Any, where: str, cores: int | None) -> None:
     if address is None:
         # "local": without it Ray joins a cluster that it finds on this machine.
         quiet |= {"address": "local", "num_cpus": cores or usable_cores(), "include_dashboard": False}
+        quiet |= {"_temp_dir": folder_of_ours()}
     else:
         quiet |= {"address": address}
     try:
         if address not in (None, "auto"):
             _knock(address)
-        with contextlib.redirect_stdout(sys.stderr), _interrupted_later(), _quiet_core():
+        with contextlib.redirect_stdout(sys.stderr), _signals_are_ours(ray), _quiet_core():
             ray.init(**quiet)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        if address is None:
+            raise ClusterError(f"Ray cannot be started on this machine ({first_line(error)})") from error
         raise RecallatkError(f"the cluster {where!r}: none answers there ({first_line(error)})") from error
 
 
 @contextlib.contextmanager
-def _interrupted_later() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block: in the midst of its beginning it makes Ray end the process by a fault."""
-    plain: Any = signal.getsignal(signal.SIGINT)
-    pressed: list[Any] = []
-    if threading.current_thread() is not threading.main_thread() or not callable(plain):
-        yield
-        return
-    signal.signal(signal.SIGINT, lambda *how: plain(*how) if pressed else pressed.append(how))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, plain)
-    if pressed:
-        import ray
-
-        ray.shutdown()
-        plain(*pressed[0])
+def _signals_are_ours(ray: Any) -> Iterator[None]:
+    """In the midst of its beginning Ctrl-C makes Ray end by a fault; and for SIGTERM it takes a way of its own."""
+    private = importlib.import_module("ray._private.utils")
+    handle = getattr(private, "set_sigterm_handler", None)
+    with signals_later(ray.shutdown):
+        if handle is not None:
+            vars(private)["set_sigterm_handler"] = lambda handler: None
+        try:
+            yield
+        finally:
+            if handle is not None:
+                vars(private)["set_sigterm_handler"] = handle
 
 
 @contextlib.contextmanager

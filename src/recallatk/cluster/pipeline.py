@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import itertools
 import logging
 import os
 import pickle
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from recallatk.cache import Cache, CachedRow
-from recallatk.cluster.engine import RETRIES, SHARE_OF_A_CORE, Engine, in_one_line
-from recallatk.decoding import content_of_text
+from recallatk.cluster.engine import RETRIES, SHARE_OF_A_CORE, Engine, first_line, in_one_line
+from recallatk.decoding import content_of_text, prepare_one
 from recallatk.encoding import encode_batch, text_tower
 from recallatk.images import DecodePolicy, content_of, decode, stored_bytes
 from recallatk.types import (
@@ -245,10 +247,16 @@ class _Encode:
     def _fill(self, new: list[dict[str, Any]], kind: ElementKind) -> None:
         """Give what is of one kind its rows."""
         try:
-            embeddings = self._encode([self._element(row) for row in new], new[0]["name"], kind)
+            embeddings = self._encode(list(map(self._element, new)), [row["name"] for row in new], kind)
         except (RecallatkError, MemoryError) as error:  # as data: Ray Data would wrap it, and lose what it was
             what = f"{new[0]['name']} and those behind it: a worker ran out of memory; use a smaller --batch-size"
             new[0]["fatal"] = str(error) if isinstance(error, RecallatkError) else what
+            return
+        except Exception as error:
+            called = [note for note in getattr(error, "__notes__", ()) if note.startswith("recallatk called")]
+            if not called:  # it is no fault of the encoder's
+                raise
+            new[0]["fatal"] = _of_the_encoder(error, called[0])
             return
         bad = dict(unusable_rows(embeddings))
         for place, row in enumerate(new):
@@ -268,13 +276,20 @@ class _Encode:
             return pickle.loads(row["element"])  # this run wrote it
         return Image.frombytes("RGB", (row["width"], row["height"]), row["pixels"])
 
-    def _encode(self, elements: list[Any], name: str, kind: ElementKind) -> Any:
+    def _encode(self, elements: list[Any], names: list[str], kind: ElementKind) -> Any:
         if kind == "text":
-            return encode_batch(elements, text_tower(self._encoder, ()), name, kind)
+            return encode_batch(elements, text_tower(self._encoder, ()), names[0], kind)
         if isinstance(self._encoder, PreparingEncoder) and self._prepare is not None:
-            prepared = list(self._pool.map(self._prepare, elements))
-            return encode_batch(prepared, self._encoder.encode_prepared, name)
-        return encode_batch(elements, self._encoder, name)
+            prepared = list(self._pool.map(prepare_one, itertools.repeat(self._prepare), elements, names))
+            return encode_batch(prepared, self._encoder.encode_prepared, names[0])
+        return encode_batch(elements, self._encoder, names[0])
+
+
+def _of_the_encoder(error: Exception, called: str) -> str:
+    """What the encoder raised, where, and what it was called with: there is no traceback on another machine."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "site-packages" not in frame.filename]
+    where = f"{frames[-1].filename}, line {frames[-1].lineno}"
+    return f"the encoder raised {type(error).__name__}: {first_line(error)} ({where}); {called}"
 
 
 def _schema() -> Any:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from recallatk.cluster.engine import IN_FLIGHT, Node, able_nodes
 from recallatk.memory import megabytes
-from recallatk.ranking import Block
+from recallatk.ranking import BACKENDS, Block
 from recallatk.ranking.blocks import query_blocks
 from recallatk.ranking.counts import Counts
-from recallatk.types import RecallatkError
+from recallatk.types import ChoiceError, RecallatkError
 from recallatk.wording import counted
 
 PROCESS = 200 * 2**20
@@ -43,6 +43,9 @@ SECONDS_A_PRODUCT = 5e-12
 SECONDS_A_NUMBER = 1.2e-8
 """To read a coordinate of a task's rows, bring it to the grid and pack it."""
 
+SECONDS_A_SCORE, SECONDS_A_LISTED = 5e-10, 2e-7
+"""Of a score in a matrix, and of an item in a ranked list, by `rank_scores` at depth "first"."""
+
 SECONDS_A_TASK = 0.02
 """To hand a task over, and to merge and fetch its result."""
 
@@ -54,6 +57,9 @@ SECONDS_A_HASHED_BYTE = 1.1e-9
 
 BYTES_A_SAMPLE = 600
 """What is known of a row here: its id, label and content, and its places in relevance and report."""
+
+BYTES_A_LISTED = 200
+"""Of an item in a ranked list: two ids, a score and a row number."""
 
 BYTES_A_COUNT = 40
 """What a task gives for a query: five counts."""
@@ -68,6 +74,7 @@ class RankingPlan:
         shard: gallery rows in a shard; in a set that is ranked against itself, of both.
         memory: bytes that a worker may hold.
         tasks: of the second pass.
+        slots: how many of them run at once; 0: not known.
         pairs: at depth "all", queries and positives of a block. A shard is then all that a task goes through, in parts.
     """
 
@@ -75,6 +82,7 @@ class RankingPlan:
     shard: int
     memory: int
     tasks: int
+    slots: int = 0
     pairs: int = Block().pairs // 2
 
 
@@ -87,14 +95,16 @@ def plan_ranking(
     alone: bool,
     memory: int | None = None,
     threads: int = 1,
+    backend: str = "auto",
 ) -> RankingPlan:
     """Cut queries and gallery so that a task fits into a worker, and every core has several tasks.
 
     Raises:
-        RecallatkError: no node has the cores or the memory of one task, or a worker has too little memory.
+        ChoiceError: as for `task_memory`.
+        RecallatkError: as for `task_memory`.
     """
-    memory = task_memory(nodes, memory, threads)
-    slots = _slots(nodes, memory, threads)
+    memory = task_memory(nodes, memory, threads, backend)
+    slots = slots_of(nodes, threads=threads, gpus=gpus_of(backend), memory=memory)
     room = _room(memory, dim) * ROOM
     most = max(min(int(room // (2 * (BYTES_A_NUMBER * dim + 256))), MOST_ROWS), 1)
     wanted = IN_FLIGHT * slots
@@ -102,12 +112,12 @@ def plan_ranking(
         parts = math.ceil((math.isqrt(8 * wanted + 1) - 1) / 2)  # so many parts have that many pairs
         shard = block = _rows(n_gallery, parts, most)
         parts = math.ceil(n_gallery / shard)
-        return RankingPlan(block, shard, memory, parts * (parts + 1) // 2, most_pairs(memory, dim))
+        return RankingPlan(block, shard, memory, parts * (parts + 1) // 2, slots, most_pairs(memory, dim))
     kept = int(KEPT_SECONDS * slots / (n_gallery * dim * SECONDS_A_PRODUCT))
     block = _rows(n_queries, 1, min(most, max(kept, KEPT_ROWS)))
     blocks = math.ceil(n_queries / block)
     shard = _rows(n_gallery, math.ceil(wanted / blocks), most)
-    return RankingPlan(block, shard, memory, blocks * math.ceil(n_gallery / shard))
+    return RankingPlan(block, shard, memory, blocks * math.ceil(n_gallery / shard), slots)
 
 
 def plan_deep_ranking(
@@ -134,11 +144,12 @@ def plan_deep_ranking(
     """
     memory = task_memory(nodes, memory, threads)
     size, most = Block.within(_room(memory, dim), dim), most_pairs(memory, dim)
-    wanted = IN_FLIGHT * _slots(nodes, memory, threads)
+    slots = slots_of(nodes, threads=threads, memory=memory)
+    wanted = IN_FLIGHT * slots
     block = _rows(len(pairs), wanted, min(size.part, MOST_ROWS))
     blocks = sum(1 for _ in query_blocks(pairs + 1, Block(block, most)))
     shards = min(math.ceil(wanted / blocks), math.ceil(n_gallery / LEAST_ROWS))
-    return RankingPlan(block, math.ceil(n_gallery / shards), memory, blocks * shards, most)
+    return RankingPlan(block, math.ceil(n_gallery / shards), memory, blocks * shards, slots, most)
 
 
 def most_pairs(memory: int, dim: int) -> int:
@@ -146,32 +157,53 @@ def most_pairs(memory: int, dim: int) -> int:
     return Block.within(_room(memory, dim), dim).pairs // 2
 
 
-def _slots(nodes: Sequence[Node], memory: int, threads: int) -> int:
-    """Tasks that run at once."""
-    return sum(node.cores // threads for node in able_nodes(nodes, threads, memory=memory))
-
-
 def _room(memory: int, dim: int) -> int:
     """What a worker may hold for its work."""
     return max(memory - PROCESS, Block.least().bytes(dim))
 
 
-def task_memory(nodes: Sequence[Node], memory: int | None, threads: int = 1) -> int:
-    """What a worker may hold, in bytes.
+def task_memory(nodes: Sequence[Node], memory: int | None, threads: int = 1, backend: str = "auto") -> int:
+    """What a worker may hold, in bytes, where some node has all that one task asks for.
 
     Raises:
-        RecallatkError: no node has the cores and the memory of one task; it would wait for ever.
+        ChoiceError: no cluster, or not this one, ranks with this backend.
+        RecallatkError: no node has the cores, the GPU and the memory of one task together; it would wait for ever.
     """
-    largest = max((node.memory for node in able_nodes(nodes, threads)), default=None)
-    if largest is None:
-        raise RecallatkError(f"no node of the cluster has {threads} cores for a task; use fewer --threads")
-    memory = worker_memory(nodes, threads) if memory is None else memory
-    if memory > largest:
-        raise RecallatkError(
-            f"a worker may hold {megabytes(memory)}, and the largest node with cores for it lends "
-            f"{megabytes(largest)}; use less --memory"
-        )
-    return memory
+    if backend not in ("auto", *BACKENDS) or backend == "reference":
+        raise ChoiceError(f"--backend {backend}: on a cluster choose auto, native, numpy or torch")
+    gpus = gpus_of(backend)
+    if gpus and not any(node.gpus for node in nodes):
+        raise ChoiceError("--backend torch: no node of the cluster has a GPU; choose auto, native or numpy")
+    asked = worker_memory(nodes, threads) if memory is None else memory
+    if able_nodes(nodes, threads, gpus, asked):
+        return asked
+    what = [counted(threads, "core"), *(["a GPU"] if gpus else []), *([megabytes(asked)] if memory else [])]
+    together = f"{', '.join(what[:-1])} and {what[-1]} together" if what[1:] else what[0]
+    if not nodes:
+        raise RecallatkError("the cluster has no node; start one with `ray start --address HOST:PORT`")
+    largest = max(nodes, key=lambda node: (bool(node.gpus) >= bool(gpus), min(node.cores, threads), node.memory))
+    fewer = {
+        "fewer --threads": not able_nodes(nodes, threads),
+        "less --memory": memory is not None and not able_nodes(nodes, 0, memory=asked),
+    }
+    changes = [change for change, alone in fewer.items() if alone]
+    changes = changes or [*(["fewer --threads"] if threads > 1 else []), *(["less --memory"] if memory else [])]
+    changes += ["another --backend"] if gpus and not able_nodes(nodes, 1, 1) else []
+    raise RecallatkError(
+        f"no node of the cluster has what one task asks for: {together}; the largest, {largest.name}, has "
+        f"{_resources(largest)}; use {' and '.join(changes or ['another --backend'])}"
+    )
+
+
+def gpus_of(backend: str) -> int:
+    """The GPUs of a task."""
+    return 1 if backend == "torch" else 0
+
+
+def slots_of(nodes: Sequence[Node], *, threads: int = 1, gpus: int = 0, memory: int = 0) -> int:
+    """How many such tasks run at once."""
+    able = able_nodes(nodes, threads, gpus, memory)
+    return sum(min(node.cores // threads, node.gpus // gpus if gpus else node.cores) for node in able)
 
 
 def worker_memory(nodes: Sequence[Node], threads: int = 1) -> int:
@@ -209,7 +241,7 @@ def estimate_ranking(
     n_queries: int, n_gallery: int, dim: int, plan: RankingPlan, nodes: Sequence[Node], *, alone: bool, threads: int = 1
 ) -> Estimate:
     """What a plan takes at depth "first"; float32 rows in a file that every node reads."""
-    slots = max(1, sum(node.cores // threads for node in nodes))
+    slots = plan.slots or max(1, slots_of(nodes, threads=threads))
     blocks, shards = math.ceil(n_queries / plan.block), math.ceil(n_gallery / plan.shard)
     a_task = plan.block * plan.shard * dim * SECONDS_A_PRODUCT / threads
     a_task += (plan.block + plan.shard) * dim * SECONDS_A_NUMBER + SECONDS_A_TASK
@@ -229,6 +261,67 @@ def estimate_ranking(
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class ScorePlan:
+    """How the ranking of scores that somebody else computed is cut.
+
+    Attributes:
+        queries: of a task.
+        memory: bytes that a worker may hold.
+        tasks: all of them.
+        slots: how many of them run at once.
+    """
+
+    queries: int
+    memory: int
+    tasks: int
+    slots: int
+
+
+def plan_scores(
+    n_queries: int, nodes: Sequence[Node], *, memory: int | None = None, queries: int | None = None
+) -> ScorePlan:
+    """Cut the queries so that every core has several tasks, of `queries` each where that is given.
+
+    Raises:
+        RecallatkError: as for `task_memory`.
+    """
+    memory = task_memory(nodes, memory)
+    slots = slots_of(nodes, memory=memory)
+    queries = queries or max(1, math.ceil(n_queries / (IN_FLIGHT * slots)))
+    return ScorePlan(queries, memory, math.ceil(n_queries / queries), slots)
+
+
+def describe_scores(
+    n_queries: int, n_gallery: int, n_listed: int | None, plan: ScorePlan, width: int
+) -> dict[str, str]:
+    """A plan and its estimate in words.
+
+    Args:
+        n_queries: how many queries there are.
+        n_gallery: how many items may be listed, columns of a matrix.
+        n_listed: the items in all ranked lists; None: a matrix.
+        plan: how they are cut.
+        width: bytes of a score.
+    """
+    scores = n_queries * n_gallery if n_listed is None else n_listed
+    busy = scores * (SECONDS_A_SCORE if n_listed is None else SECONDS_A_LISTED) + plan.tasks * SECONDS_A_TASK
+    rows = n_queries + n_gallery
+    here = PROCESS + rows * BYTES_A_SAMPLE + (0 if n_listed is None else n_listed * BYTES_A_LISTED)
+    moved = megabytes(scores * width)
+    return {
+        "ranking": f"{n_queries:,} queries x {n_gallery:,} scores"
+        if n_listed is None
+        else f"{n_queries:,} queries, {n_listed:,} items in their lists",
+        "cut": f"{counted(plan.tasks, 'block')} of {plan.queries:,} queries",
+        "tasks": f"{plan.tasks:,}",
+        "memory of a worker": megabytes(plan.memory),
+        "memory here (estimated)": megabytes(here),
+        "read by workers (estimated)" if n_listed is None else "sent (estimated)": moved,
+        "time to rank (estimated)": in_words(max(busy / plan.slots, plan.tasks * SECONDS_HERE_A_TASK)),
+    }
+
+
 def describe_nodes(nodes: Sequence[Node]) -> dict[str, str]:
     """A cluster in words."""
     lines = {
@@ -236,9 +329,12 @@ def describe_nodes(nodes: Sequence[Node]) -> dict[str, str]:
         f"{counted(sum(node.gpus for node in nodes), 'GPU')}",
     }
     for place, node in enumerate(sorted(nodes, key=lambda node: node.name), start=1):
-        what = f"{counted(node.cores, 'core')}, {counted(node.gpus, 'GPU')}, {megabytes(node.memory)} for tasks"
-        lines[f"node {place}"] = f"{node.name}: {what}"
+        lines[f"node {place}"] = f"{node.name}: {_resources(node)}"
     return lines
+
+
+def _resources(node: Node) -> str:
+    return f"{counted(node.cores, 'core')}, {counted(node.gpus, 'GPU')}, {megabytes(node.memory)} for tasks"
 
 
 def describe_ranking(

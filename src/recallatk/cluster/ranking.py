@@ -16,16 +16,25 @@ import numpy as np
 import numpy.typing as npt
 
 from recallatk.cluster import tasks
-from recallatk.cluster.engine import FAN_IN, IN_FLIGHT, Engine, Merge, Ref
-from recallatk.cluster.plan import RankingPlan, most_pairs, plan_deep_ranking, plan_ranking, task_memory
+from recallatk.cluster.engine import IN_FLIGHT, Engine, Ref
+from recallatk.cluster.merging import Merge
+from recallatk.cluster.plan import (
+    RankingPlan,
+    gpus_of,
+    most_pairs,
+    plan_deep_ranking,
+    plan_ranking,
+    plan_scores,
+    task_memory,
+)
 from recallatk.cluster.sources import MappedFile, Pieces, Scale
-from recallatk.ranking import BACKENDS, Block, Depth, Grid, RankedRows, Ranking
+from recallatk.ranking import Block, Depth, Grid, RankedRows, Ranking
 from recallatk.ranking.blocks import query_blocks, slices
 from recallatk.ranking.counts import Counts, join_blocks
 from recallatk.ranking.grid import StreamedRows
 from recallatk.ranking.shards import merge_best_positives, merge_counts
 from recallatk.relevance import Relevance
-from recallatk.types import ChoiceError, release_pages
+from recallatk.types import release_pages
 
 PAIRS_A_TASK = 2**22
 """Queries and positives that a task of the first pass compares."""
@@ -69,22 +78,17 @@ def rank(
     Yields:
         Blocks that cover the queries in order, each as soon as it and those before it are there.
     """
-    if backend not in ("auto", *BACKENDS) or backend == "reference":
-        raise ChoiceError(f"--backend {backend}: on a cluster choose auto, native, numpy or torch")
-    if backend == "torch" and not any(node.gpus for node in engine.nodes):
-        raise ChoiceError("--backend torch: no node of the cluster has a GPU; choose auto, native or numpy")
+    threads, given = threads or 1, plan is not None
+    task_memory(engine.nodes, memory, threads, backend)
     if start >= len(query) or not len(gallery):
         return
-    threads, given = threads or 1, plan is not None
+    if depth == "all" and backend == "torch":
+        backend = "auto"  # it would have the whole gallery in memory
     alone, size = query is gallery, (len(query), len(gallery), query.dim)
-    plan = plan or plan_ranking(*size, engine.nodes, alone=alone, memory=memory, threads=threads)
+    plan = plan or plan_ranking(*size, engine.nodes, alone=alone, memory=memory, threads=threads, backend=backend)
     halved = alone and (depth == "first" or _levels_fit(relevance, plan))
     if depth == "all" and not halved and not given:
         plan = plan_deep_ranking(relevance.pairs, *size[1:], engine.nodes, memory=memory, threads=threads)
-    # Merges are one task in seven; of the first pass nobody knows before.
-    before = start / len(query)
-    left = math.ceil(plan.tasks * (1 - (before**2 if halved else before)))
-    engine.total = len(engine.spent) + left + left // (FAN_IN - 1)
     work = _Work(engine, Scale.of(gallery), relevance, query, gallery, plan, backend, threads)
     if halved:
         yield from _rank_self(work, _ALL if depth == "all" else _FIRST, limit, start)
@@ -119,16 +123,21 @@ def rank_blocks_of_scores(
     Yields:
         Blocks that cover the queries in order.
     """
-    memory = task_memory(engine.nodes, memory)
-    queries = queries or max(1, math.ceil(relevance.n_queries / (IN_FLIGHT * engine.cores)))
+    plan = plan_scores(relevance.n_queries, engine.nodes, memory=memory, queries=queries)
+    memory = plan.memory
+    engine.expect(plan.tasks)
     everything = slice(0, relevance.n_gallery)
     waiting: Waiting = deque()
-    size = Block(queries, most_pairs(memory, 1) if depth == "all" else 2**62)
-    for some in _blocks_from(start, relevance, size):
+    blocks = list(
+        _blocks_from(start, relevance, Block(plan.queries, most_pairs(memory, 1) if depth == "all" else 2**62))
+    )
+    engine.expect(len(blocks))
+    for some in blocks:
         own = scores.part(some) if isinstance(scores, RankedRows) else MappedFile.of(scores, some)
         own = engine.share(np.ascontiguousarray(scores[some])) if own is None else own  # type: ignore[index]
         part = relevance.part(some, everything)
-        waiting.append((some, engine.run(tasks.scored, own, part, some.start, depth, memory, memory=memory)))
+        ranking = engine.run(tasks.scored, own, part, some.start, depth, memory, memory=memory, step=True)
+        waiting.append((some, ranking))
         yield from _taken(engine, waiting, held=IN_FLIGHT * engine.cores)
     yield from _taken(engine, waiting, held=0)
     engine.finish()
@@ -181,14 +190,9 @@ class _Work:
         release_pages(self.query.rows.embeddings)
         return shared
 
-    def run(self, function: Any, *arguments: Any, returns: int = 1) -> Any:
-        memory = self.plan.memory
-        return self.engine.run(function, *arguments, returns=returns, cores=self.threads, memory=memory, gpus=self.gpus)
-
-    @property
-    def gpus(self) -> int:
-        """The GPUs of a task."""
-        return 1 if self.backend == "torch" else 0
+    def run(self, function: Any, *arguments: Any, returns: int = 1, step: bool = False) -> Any:
+        needs = {"cores": self.threads, "gpus": gpus_of(self.backend), "memory": self.plan.memory}
+        return self.engine.run(function, *arguments, returns=returns, step=step, **needs)
 
     @property
     def choices(self) -> tuple[Scale, int, str, int]:
@@ -239,12 +243,15 @@ def _rank_first(work: _Work, start: int) -> Iterator[Ranking]:
     """Queries that are not the gallery: every shard against every block of queries."""
     shards = [(rows, work.rows(work.gallery, rows)) for rows in work.shards]
     waiting: Waiting = deque()
-    for queries in slices(len(work.query), work.plan.block, first=start):
+    blocks = list(slices(len(work.query), work.plan.block, first=start))
+    work.engine.expect(len(blocks) * len(shards))
+    for queries in blocks:
         own = work.broadcast(queries)
         best = work.first_pass(tasks.best, merge_best_positives, own, queries, shards)
         counts = Merge(work.engine, merge_counts)
         for rows, where in shards:
-            counts.add(work.run(tasks.count, own, where, work.relevance.part(queries, rows), best, *work.choices))
+            part = work.relevance.part(queries, rows)
+            counts.add(work.run(tasks.count, own, where, part, best, *work.choices, step=True))
             yield from _taken(work.engine, waiting, held=HELD)
         waiting.append((queries, work.run(tasks.ranking, best, counts.root(), work.scale.unit, None)))
     yield from _taken(work.engine, waiting, held=0)
@@ -294,6 +301,8 @@ def _rank_self(work: _Work, passes: _Passes, limit: Counts | None, start: int) -
     rows_of_parts = [*slices(start, work.plan.shard), *slices(len(work.gallery), work.plan.shard, first=start)]
     parts = [(rows, work.rows(work.gallery, rows)) for rows in rows_of_parts]
     before = math.ceil(start / work.plan.shard)
+    left = len(parts) - before
+    work.engine.expect(before * left + left * (left + 1) // 2)
     found, known = {}, {}
     for place, (rows, own) in list(enumerate(parts))[before:]:
         found[place] = known[place] = work.first_pass(passes.find, passes.merge_found, own, rows, parts)
@@ -306,14 +315,16 @@ def _rank_self(work: _Work, passes: _Passes, limit: Counts | None, start: int) -
             rows, other = parts[j]
             if j < before:
                 part = work.relevance.part(queries, rows)
-                counts[i].add(work.run(passes.count, own, other, part, known[i], *work.choices))
+                counts[i].add(work.run(passes.count, own, other, part, known[i], *work.choices, step=True))
             elif i == j:
                 part = work.relevance.part(queries, queries)
-                counts[i].add(work.run(passes.count_alone, own, part, known[i], *work.choices))
+                counts[i].add(work.run(passes.count_alone, own, part, known[i], *work.choices, step=True))
             else:
                 both = work.relevance.part(queries, rows), work.relevance.part(rows, queries)
                 two = known[i], known[j]
-                here, there = work.run(passes.count_each_other, own, other, both, *two, *work.choices, returns=2)
+                here, there = work.run(
+                    passes.count_each_other, own, other, both, *two, *work.choices, returns=2, step=True
+                )
                 counts[i].add(here)
                 counts[j].add(there)
             yield from _taken(work.engine, waiting, held=len(parts))
@@ -329,19 +340,21 @@ def _rank_all(work: _Work, limit: Counts | None, start: int) -> Iterator[Ranking
     whole = work.opened_later()
     shards = [(rows, whole.part(rows)) for rows in work.shards]
     waiting: Waiting = deque()
-    for queries in _blocks_from(start, work.relevance, Block(work.plan.block, work.plan.pairs)):
+    blocks = list(_blocks_from(start, work.relevance, Block(work.plan.block, work.plan.pairs)))
+    work.engine.expect(len(blocks) * len(shards))
+    for queries in blocks:
         own = whole.part(queries) if work.query is work.gallery else work.rows(work.query, queries)
         within = None if limit is None else limit[queries]
         if len(shards) == 1:
             part = work.relevance.part(queries, everything)
-            ranking = work.run(tasks.rank_deep, own, whole, part, within, *work.choices)
+            ranking = work.run(tasks.rank_deep, own, whole, part, within, *work.choices, step=True)
         else:
             found = work.first_pass(tasks.positives, tasks.together, own, queries, shards)
             known = work.run(tasks.know, found, within)
             counts = Merge(work.engine, tasks.added)
             for rows, where in shards:
                 part = work.relevance.part(queries, rows)
-                counts.add(work.run(tasks.count_all, own, where, part, known, *work.choices))
+                counts.add(work.run(tasks.count_all, own, where, part, known, *work.choices, step=True))
             ranking = work.run(tasks.deep_ranking, found, counts.root(), work.scale.unit, within)
         waiting.append((queries, ranking))
         yield from _taken(work.engine, waiting, held=IN_FLIGHT * work.engine.cores)

@@ -47,6 +47,7 @@ class PartedRows:
         rows: which of all rows these are.
         column: what they are called in the files.
         file: what tells another version of the file, where it is one.
+        owner: lives as long as these rows or some of them, in this process: what removes a temporary folder then.
     """
 
     folder: str
@@ -57,6 +58,7 @@ class PartedRows:
     rows: slice
     column: str = EMBEDDING_COLUMNS[0]
     file: KnownFile | None = None
+    owner: Any = dataclasses.field(default=None, repr=False)
     _last: dict[Piece, npt.NDArray[Any]] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
@@ -209,8 +211,8 @@ def list_files(folder: str) -> tuple[str, ...]:
     return tuple(sorted(info.base_name for info in there if info.is_file))
 
 
-def read(path: str | Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
-    """All parts of a folder: where their rows lie, and the columns together.
+def read(path: str | Path, name: str, *, owner: Any = None) -> tuple[npt.NDArray[Any], Samples]:
+    """All parts of a folder: where their rows lie, and the columns together; `owner` is that of `PartedRows`.
 
     Raises:
         RecallatkError: there is none, one is damaged, or they differ in width or dtype.
@@ -227,7 +229,7 @@ def read(path: str | Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
     if len(kinds) != 1:
         what = "rows of several widths or dtypes" if kinds else "no row"
         raise RecallatkError(f"{name}: the parts in {folder} hold {what}; encode into another folder")
-    rows = _parted(found_anywhere(folder), dict(zip(files, found, strict=True)))
+    rows = _parted(found_anywhere(folder), dict(zip(files, found, strict=True)), owner=owner)
     return rows, _joined([outline.samples for outline in found])
 
 
@@ -245,7 +247,9 @@ def read_file(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples] | None:
     return _parted(str(path.parent), {path.name: outline}, KnownFile.of(path)), outline.samples
 
 
-def _parted(folder: str, outlines: Mapping[str, parquet.Outline], file: KnownFile | None = None) -> npt.NDArray[Any]:
+def _parted(
+    folder: str, outlines: Mapping[str, parquet.Outline], file: KnownFile | None = None, owner: Any = None
+) -> npt.NDArray[Any]:
     """The rows of files of one width and dtype."""
     heights = {
         Piece(name, group): n for name, outline in outlines.items() for group, n in enumerate(outline.heights) if n
@@ -253,7 +257,7 @@ def _parted(folder: str, outlines: Mapping[str, parquet.Outline], file: KnownFil
     starts = tuple(np.cumsum([0, *heights.values()]).tolist())
     first = next(outline for outline in outlines.values() if len(outline))
     kind, column = first.dtype.str, first.column
-    rows = PartedRows(folder, tuple(heights), starts, first.width, kind, slice(0, starts[-1]), column, file)
+    rows = PartedRows(folder, tuple(heights), starts, first.width, kind, slice(0, starts[-1]), column, file, owner)
     return cast("npt.NDArray[Any]", rows)
 
 

@@ -25,7 +25,7 @@ from recallatk.run.joined import join_dataset
 from recallatk.run.kept import Kept, kept_in
 from recallatk.run.recipe import evaluate
 from recallatk.run.samples import SavedSamples, digests_of
-from recallatk.run.score_files import score_files
+from recallatk.run.score_files import measure_score_files, score_files
 from recallatk.run.scores import score_lists, score_matrix
 from recallatk.run.series import distinct_names, load_runs
 from recallatk.run.views import BOTH_DIRECTIONS, FoldMean, average_folds, describe_intervals, evaluate_views, view_of
@@ -53,6 +53,7 @@ __all__ = [
     "load_encoded",
     "load_report",
     "load_runs",
+    "measure_score_files",
     "read_protocol",
     "read_record",
     "run_folder",

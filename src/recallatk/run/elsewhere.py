@@ -6,18 +6,22 @@ import dataclasses
 import functools
 import hashlib
 import secrets
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from recallatk.cache import Cache, cache_folder
-from recallatk.cluster import Job, Place, describe_elsewhere, encode_on, joined
+from recallatk.cache import Cache
+from recallatk.cluster import Job, Place, address_of, describe_elsewhere, discard, encode_on, holds_rows, joined
 from recallatk.encoders import load_encoder
 from recallatk.encoding import Encoded, Progress, text_tower
 from recallatk.images import DecodePolicy
 from recallatk.report import Provenance
 from recallatk.run.cached import FROM_CACHE, setting
-from recallatk.types import ElementKind, Encoder, ImageSet, OnError
+from recallatk.types import ChoiceError, ElementKind, Encoder, ImageSet, OnError, RecallatkError
 from recallatk.wording import counted
 
 
@@ -28,15 +32,19 @@ class Elsewhere:
     Attributes:
         cluster: as for `recallatk.cluster.joined`.
         folder: where the rows are written, in parts: a path that every node reads and this process writes, or an
-            address that pyarrow's file systems know; None: a folder in the cache folder.
+            address that pyarrow's file systems know; None: a folder in that of the cache, which then has to be there
+            on every node. Without a cache, "ray" takes a temporary one.
         gpus: actors with a GPU each; None: one for each GPU of the cluster.
         overwrite: begin anew where there are parts already.
+        once: the rows are for this time alone: nothing is taken from the folder, which must be empty, and they are
+            removed from it when nobody holds them any more.
     """
 
     cluster: str
     folder: str | None = None
     gpus: int | None = None
     overwrite: bool = False
+    once: bool = False
 
 
 def encode_elsewhere(
@@ -58,8 +66,18 @@ def encode_elsewhere(
 
     `settings` is what the rows of images, and of texts where there are some, depend on; `provenance` is what the parts
     say of the encoder.
+
+    Raises:
+        ChoiceError: nothing says where the rows go.
     """
     text_tower(encoder, sides)
+    if elsewhere.folder is None and cache is None and address_of(elsewhere.cluster) is not None:
+        raise ChoiceError(
+            "without a cache (--no-cache) nothing says where a cluster writes its rows; name a folder that every node "
+            "sees, or an address, with folder=... (--parts)"
+        )
+    if elsewhere.once and elsewhere.folder is not None and holds_rows(elsewhere.folder):
+        raise RecallatkError(f"{elsewhere.folder}: holds rows already, and none may be taken; name an empty folder")
     load: Callable[[], Encoder] = functools.partial(_itself, encoder)
     if request is not None:
         load = functools.partial(load_encoder, request["spec"], device=request["device"], dtype=request["dtype"])
@@ -68,7 +86,7 @@ def encode_elsewhere(
         depends = {kind: setting(there, own) for kind, own in settings.items()}
         key = _key(sides, "\n".join(depends.values()), known=provenance.fingerprint is not None)
         kept = cache if provenance.fingerprint is not None else None
-        folder = elsewhere.folder or str(cache_folder(None if cache is None else cache.folder) / "encoded" / key[:16])
+        folder, owner = _folder(elsewhere, cache, key, known=provenance.fingerprint is not None)
         job = Job(load, depends, kept, batch, decode, policy, on_error)
         metadata = {
             "encoder": provenance.encoder,
@@ -80,11 +98,33 @@ def encode_elsewhere(
             engine,
             sides,
             job,
-            Place(folder, key, metadata),
+            Place(folder, key, metadata, owner),
             gpus=elsewhere.gpus,
             overwrite=elsewhere.overwrite,
             on_progress=on_progress,
         )
+
+
+def _folder(elsewhere: Elsewhere, cache: Cache | None, key: str, *, known: bool) -> tuple[str, Any]:
+    """Where the rows go, and what removes them with the last of them; None where they stay."""
+    if elsewhere.folder is not None:
+        return elsewhere.folder, _owner(discard, elsewhere.folder) if elsewhere.once else None
+    folder = Path(tempfile.mkdtemp(prefix="recallatk-")) if cache is None else cache.parts(key)
+    if cache is not None and known:
+        return str(folder), None
+    # Nobody can ask for these rows again.
+    return str(folder), _owner(functools.partial(shutil.rmtree, ignore_errors=True), folder)
+
+
+def _owner(remove: Callable[[Any], None], folder: Any) -> Any:
+    """What lives as long as the rows in a folder, and removes them with its end."""
+    owner = _Owner()
+    weakref.finalize(owner, remove, folder)
+    return owner
+
+
+class _Owner:
+    """What lives as long as some rows."""
 
 
 def where_notes(encoded: Encoded, sides: Sequence[ImageSet]) -> list[str]:

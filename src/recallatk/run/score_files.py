@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from recallatk.datasets import load_ranked_lists
 from recallatk.datasets.naming import as_source
-from recallatk.embeddings import load_samples
+from recallatk.embeddings import load_samples, read_matrix
 from recallatk.report import Provenance, Report
 from recallatk.run.scores import score_lists, score_matrix
-from recallatk.types import ChoiceError, EvalProtocol, Qrels
+from recallatk.types import ChoiceError, EvalProtocol, Qrels, RankedLists, RecallatkError, SampleSet
 
 
 def score_files(
@@ -36,6 +37,57 @@ def score_files(
         ChoiceError: the files do not say what was returned, or what the queries are.
         RecallatkError: as for `score_lists`.
     """
+    found, samples = _read(files, protocol)
+    choices |= {"protocol": protocol, "qrels": qrels, "provenance": provenance or Provenance(data=as_source(files))}
+    choices |= samples
+    return score_lists(found, **choices) if isinstance(found, RankedLists) else score_matrix(found, **choices)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreSize:
+    """How much there is to score.
+
+    Attributes:
+        queries: how many.
+        gallery: items that may be listed: columns of a matrix.
+        listed: items in all lists; None: a matrix.
+        width: bytes of a score.
+    """
+
+    queries: int
+    gallery: int
+    listed: int | None
+    width: int
+
+
+def measure_score_files(
+    files: Mapping[str, Path | str | None], *, qrels: Qrels | None, protocol: EvalProtocol
+) -> ScoreSize:
+    """How much `score_files` would have to do; the arguments are the same.
+
+    Raises:
+        ChoiceError: as for `score_files`.
+        RecallatkError: a file cannot be read, or nothing says what the queries are.
+    """
+    found, samples = _read(files, protocol)
+    sides = {side: len(some) for side, some in samples.items()}
+    if not isinstance(found, RankedLists):
+        matrix = read_matrix(found)
+        if matrix.ndim != 2:
+            raise RecallatkError(f"the scores have the shape {matrix.shape}; give a row a query and a column an item")
+        return ScoreSize(matrix.shape[0], matrix.shape[1], None, matrix.dtype.itemsize)
+    if "query" in sides:
+        return ScoreSize(sides["query"], sides.get("gallery", sides["query"]), len(found.scores), 16)
+    if qrels is None:
+        raise RecallatkError("nothing says who is relevant; give --qrels, or the samples with their labels")
+    gallery = sides.get("gallery", len({*found.gallery_ids, *qrels.gallery_ids}))
+    return ScoreSize(len(set(qrels.query_ids)), gallery, len(found.scores), 16)
+
+
+def _read(
+    files: Mapping[str, Path | str | None], protocol: EvalProtocol
+) -> tuple[RankedLists | Path | str, dict[str, SampleSet]]:
+    """The lists, or where the matrix lies, and what is known of the samples."""
     run, scores, separator = files.get("run"), files.get("scores"), files.get("label_separator")
     separator = None if separator is None else str(separator)
     if (run is None) == (scores is None):
@@ -49,7 +101,7 @@ def score_files(
             "say what the queries are: --query-labels, or with --qrels and --relevance qrels --query-ids; only --run "
             "with --qrels can do without"
         )
-    samples: dict[str, Any] = {
+    samples = {
         side: load_samples(
             labels,
             ids=ids,
@@ -59,7 +111,7 @@ def score_files(
         )
         for side, (labels, ids) in known.items()
     }
-    choices |= {"protocol": protocol, "qrels": qrels, "provenance": provenance or Provenance(data=as_source(files))}
     if scores is not None:
-        return score_matrix(scores, **samples, **choices)
-    return score_lists(load_ranked_lists(run), **samples, **choices)  # type: ignore[arg-type]  # one of both is there
+        return scores, samples
+    assert run is not None  # one of both is there
+    return load_ranked_lists(run), samples

@@ -10,6 +10,7 @@ from typing import Any
 
 from recallatk.cluster import scoring_on
 from recallatk.embeddings import read_matrix
+from recallatk.encoding import Progress
 from recallatk.evaluation import evaluate_scores
 from recallatk.report import Provenance, Report
 from recallatk.run.environment import describe_environment
@@ -32,6 +33,7 @@ def score_lists(
     started: datetime | None = None,
     cluster: str | None = None,
     kept: Kept | None = None,
+    on_progress: Progress | None = None,
 ) -> Report:
     """Evaluate ranked lists: against judged pairs alone, as trec_eval does, or with what is known of the samples.
 
@@ -53,6 +55,7 @@ def score_lists(
         started: when the work began, for the record.
         cluster: as for `evaluate_encoded`.
         kept: as for `evaluate_encoded`.
+        on_progress: as for `evaluate_encoded`.
 
     Raises:
         RecallatkError: nothing says what the queries are, samples have no ids; and as for `evaluate_scores`.
@@ -86,6 +89,7 @@ def score_lists(
         gallery,
         cluster=cluster,
         kept=kept,
+        on_progress=on_progress,
         protocol=protocol,
         qrels=qrels,
         metrics=metrics,
@@ -110,6 +114,7 @@ def score_matrix(
     started: datetime | None = None,
     cluster: str | None = None,
     kept: Kept | None = None,
+    on_progress: Progress | None = None,
 ) -> Report:
     """Evaluate a matrix of scores in a .npy file, which is mapped and read a block of rows at a time.
 
@@ -126,6 +131,7 @@ def score_matrix(
         started: as for `score_lists`.
         cluster: as for `score_lists`.
         kept: as for `score_lists`.
+        on_progress: as for `score_lists`.
 
     Raises:
         RecallatkError: the file is absent, damaged or holds objects; and as for `evaluate_scores`.
@@ -136,6 +142,7 @@ def score_matrix(
         gallery,
         cluster=cluster,
         kept=kept,
+        on_progress=on_progress,
         protocol=protocol,
         qrels=qrels,
         metrics=metrics,
@@ -153,6 +160,7 @@ def _evaluate(
     cluster: str | None,
     kept: Kept | None,
     memory: int | None,
+    on_progress: Progress | None,
     **choices: Any,
 ) -> Report:
     """Evaluate here or on a cluster; `memory` is then that of each worker."""
@@ -160,7 +168,7 @@ def _evaluate(
         return evaluate_scores(scores, query, gallery, memory=memory, **choices)
     notes: list[str] = []
     choices["keep"] = keeping(kept, notes)
-    with scoring_on(cluster, memory=memory) as rank_scores:
+    with scoring_on(cluster, memory=memory, on_progress=on_progress) as rank_scores:
         return with_notes(evaluate_scores(scores, query, gallery, rank_scores=rank_scores, **choices), notes)
 
 

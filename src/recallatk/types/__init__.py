@@ -18,7 +18,7 @@ from recallatk.types.checks import (
     unusable_rows,
 )
 from recallatk.types.encoders import Encoder, PreparingEncoder, TextEncoder
-from recallatk.types.errors import ChoiceError, RecallatkError
+from recallatk.types.errors import ChoiceError, Ended, RecallatkError
 from recallatk.types.interval_rule import IntervalMethod, IntervalRule
 from recallatk.types.memo import Memo
 from recallatk.types.protocol import (
@@ -57,6 +57,7 @@ __all__ = [
     "ElementKind",
     "EmbeddingSet",
     "Encoder",
+    "Ended",
     "EvalProtocol",
     "ExcludeSelf",
     "Float32Rows",

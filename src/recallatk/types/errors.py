@@ -9,3 +9,7 @@ class RecallatkError(Exception):
 
 class ChoiceError(RecallatkError):
     """A choice that does not exist: a flag's value, a name; the command line exits with 2 instead of 3."""
+
+
+class Ended(SystemExit):
+    """A signal asked this process to end, as SIGTERM does; `code` is what a shell calls such an end, 128 + signal."""

@@ -9,7 +9,7 @@ from typing import get_args
 from recallatk.comparison.published import check_report
 from recallatk.encoding import Progress
 from recallatk.report import Report
-from recallatk.run import SavedSamples, describe_environment, load_report, read_record, run_folder
+from recallatk.run import Elsewhere, SavedSamples, describe_environment, load_report, read_record, run_folder
 from recallatk.statistics.published import PublishedCheck
 from recallatk.types import Encoder, RecallatkError, SampleSet
 from recallatk.verification.comparison import (
@@ -40,6 +40,7 @@ def verify_run(
     device: str | None = None,
     workers: int | None = None,
     on_progress: Progress | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Verification:
     """Repeat a saved run from what is on disk, and say what moved.
 
@@ -54,6 +55,8 @@ def verify_run(
         device: where it runs now, as for `load_encoder`; by default as the record says.
         workers: as for `encode`.
         on_progress: told after every batch.
+        elsewhere: the cluster that encodes and ranks; rows are never taken from its folder, and never left there. None:
+            this process.
 
     Raises:
         RecallatkError: there is no complete run, or what it takes to repeat it is not there.
@@ -63,8 +66,9 @@ def verify_run(
     check_columns(report)
     data = None if data is None else Path(data)
     again = repeat_run(
-        report, folder, data=data, encoder=encoder, device=device, workers=workers, on_progress=on_progress
-    )
+        report, folder, data=data, encoder=encoder, device=device, workers=workers, on_progress=on_progress,
+        elsewhere=elsewhere,
+    )  # fmt: skip
     rows, unchecked = _rows_then(report, again), list(again.unchecked)
     digests = report.samples.digests if isinstance(report.samples, SavedSamples) else {}
     unusable = {} if again.provenance is None else {bad.item: bad.reason for bad in again.provenance.skipped}

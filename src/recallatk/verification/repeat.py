@@ -15,7 +15,7 @@ from recallatk.encoders import ENCODERS, load_encoder
 from recallatk.encoding import BATCH, Progress
 from recallatk.images import DecodePolicy
 from recallatk.report import Provenance, Report
-from recallatk.run import EncodedDataset, digests_of, encode_dataset, evaluate_encoded, score_files
+from recallatk.run import Elsewhere, EncodedDataset, digests_of, encode_dataset, evaluate_encoded, score_files
 from recallatk.types import ChoiceError, Encoder, RecallatkError, SampleSet
 from recallatk.verification.on_disk import columns, roles_of_texts, samples_of
 from recallatk.verification.recorded import recorded
@@ -64,6 +64,7 @@ def repeat_run(
     device: str | None = None,
     workers: int | None = None,
     on_progress: Progress | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Repeated:
     """Do again what gave a report, as its record says.
 
@@ -72,17 +73,20 @@ def repeat_run(
     """
     given, read = recorded(report, folder)
     if data is not None or "data" in read or "queries_folder" in read:
-        return _from_images(report, folder, read, data, encoder, device, workers, on_progress)
+        return _from_images(report, folder, read, data, encoder, device, workers, on_progress, elsewhere)
+    where: dict[str, Any] = {}
+    if elsewhere is not None:
+        where = {"cluster": elsewhere.cluster, "on_progress": on_progress}
     if "query" in read:
         encoded = read_embeddings(report, given, read)
-        again = _evaluated(report, encoded, "the embeddings read again")
+        again = _evaluated(report, encoded, "the embeddings read again", where)
         return dataclasses.replace(again, provenance=encoded.provenance)
     if "run" in given or "scores" in given:
         files = {
             name: value if name == "label_separator" else find_recorded(value, report) for name, value in given.items()
         }
         qrels = None if "qrels" not in files else load_qrels(files["qrels"])
-        return _attempt(report, functools.partial(score_files, files, qrels=qrels), "the scores read again")
+        return _attempt(report, functools.partial(score_files, files, qrels=qrels, **where), "the scores read again")
     if not kept_files(folder):
         raise RecallatkError(
             f"{folder}: the run does not say where its images or embeddings lie; name them with data=... and "
@@ -90,7 +94,7 @@ def repeat_run(
         )
     unchecked = ("images and encoder: the run does not say where they are (--data DIR --encoder SPEC)",)
     return dataclasses.replace(
-        _evaluated(report, load_kept(folder), "the embeddings that it keeps ranked again"), unchecked=unchecked
+        _evaluated(report, load_kept(folder), "the embeddings that it keeps ranked again", where), unchecked=unchecked
     )
 
 
@@ -109,7 +113,9 @@ def _from_images(
     device: str | None,
     workers: int | None,
     on_progress: Progress | None,
+    elsewhere: Elsewhere | None,
 ) -> Repeated:
+    where: dict[str, Any] = {} if elsewhere is None else {"cluster": elsewhere.cluster}
     missing: list[str] = []
     dataset, model = None, None
     try:
@@ -130,7 +136,7 @@ def _from_images(
         kept = load_kept(folder)
         if dataset is not None:
             kept = dataclasses.replace(kept, qrels=dataset.qrels)
-        again = _evaluated(report, kept, "the embeddings that it keeps ranked again")
+        again = _evaluated(report, kept, "the embeddings that it keeps ranked again", where)
         samples = again.samples if dataset is None else samples_of(dataset)
         texts = roles_of_texts(dataset)
         return dataclasses.replace(again, samples=samples, unchecked=(*missing, *again.unchecked), texts=texts)
@@ -145,9 +151,11 @@ def _from_images(
         on_error="skip",
         workers=workers,
         on_progress=on_progress,
+        request=_request(report, encoder, device) if encoder is None or isinstance(encoder, str) else None,
+        elsewhere=elsewhere,
     )
     what = "every image and text" if roles_of_texts(dataset) else "every image"
-    again = _evaluated(report, encoded, f"{what} encoded again")
+    again = _evaluated(report, encoded, f"{what} encoded again", where)
     unchecked = () if "read" in report.provenance.data else (_NOT_SAID,)
     texts = roles_of_texts(dataset)
     return dataclasses.replace(again, provenance=encoded.provenance, unchecked=unchecked, texts=texts)
@@ -157,36 +165,43 @@ def _encoder(report: Report, given: str | Encoder | None, device: str | None) ->
     """The encoder that is given, or the one that the record names."""
     if given is not None and not isinstance(given, str):
         return given
-    request = report.provenance.data.get("encode", {})
-    options = {name: request[name] for name in ("device", "dtype") if name in request}
-    if device is not None:
-        options["device"] = device
+    request = _request(report, given, device)
     if given is not None:
-        return load_encoder(given, **options)
-    spec = request.get("spec", report.provenance.encoder)
-    if spec is None or not (spec in ENCODERS or ":" in spec):
-        named = f" (it was {spec})" if spec else ""
-        raise RecallatkError(f"the run does not say how its encoder is loaded{named}; name it with --encoder SPEC")
+        return load_encoder(**request)
     directory = report.provenance.environment.get("directory")
     # Files and modules are named from where the run was made.
     here = contextlib.chdir(directory) if directory and os.path.isdir(directory) else contextlib.nullcontext()  # noqa: PTH112
     try:
         with here:
-            return load_encoder(spec, **options)
+            return load_encoder(**request)
     except RecallatkError as error:
         raise RecallatkError(f"the encoder of the run cannot be loaded: {error}; {_OTHERWISE}") from error
+
+
+def _request(report: Report, given: str | None, device: str | None) -> dict[str, Any]:
+    """How the encoder is loaded: the arguments of `load_encoder`."""
+    recorded = report.provenance.data.get("encode", {})
+    spec = given or recorded.get("spec", report.provenance.encoder)
+    if spec is None or not (given or spec in ENCODERS or ":" in spec):
+        named = f" (it was {spec})" if spec else ""
+        raise RecallatkError(f"the run does not say how its encoder is loaded{named}; name it with --encoder SPEC")
+    return {
+        "spec": spec,
+        "device": device or recorded.get("device", "auto"),
+        "dtype": recorded.get("dtype", "float32"),
+    }
 
 
 _OTHERWISE = "or say with --encoder SPEC what it is called now, with --device where it runs"
 
 
-def _evaluated(report: Report, encoded: EncodedDataset, how: str) -> Repeated:
-    """Evaluate as the run was; what it is judged by is read again."""
+def _evaluated(report: Report, encoded: EncodedDataset, how: str, where: Mapping[str, Any]) -> Repeated:
+    """Evaluate as the run was, somewhere; what it is judged by is read again."""
     path = report.provenance.data.get("qrels")
     if path is not None:
         encoded = dataclasses.replace(encoded, qrels=load_qrels(find_recorded(path, report)))
     roles = ("both",) if encoded.gallery is None else ("query", "gallery")
-    again = functools.partial(evaluate_encoded, encoded)
+    again = functools.partial(evaluate_encoded, encoded, **where)
     if encoded.qrels is None and needs_judgements(report.protocol):
         repeated = Repeated({}, {}, how, unchecked=("values: the judged pairs of the run are not there any more",))
     else:

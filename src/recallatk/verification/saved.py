@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recallatk.datasets import load_dataset, load_qrels, load_two_folders, sample_dataset
+from recallatk.embeddings.parts import address_of
 from recallatk.evaluation.signing import hash_qrels
 from recallatk.report import Report
 from recallatk.run import EncodedDataset, digests_of, embedding_files, join_dataset, load_encoded
@@ -56,12 +57,17 @@ def find_recorded(path: str, report: Report, how: str = "say where it lies now w
 
 def read_embeddings(report: Report, given: Mapping[str, Any], read: Mapping[str, Any]) -> EncodedDataset:
     """The embeddings that a run was made from; what their rows are may stand in a data set."""
-    paths = {name: find_recorded(read[name], report) for name in FILES if name in read}
+    paths = {name: _place_of(read[name], report) for name in FILES if name in read}
     options = {name: value for name, value in read.items() if name not in FILES}
     encoded = load_encoded(**{"on_error": "skip", **options, **paths})
     if "rows" not in given:
         return encoded
     return join_dataset(encoded, read_dataset(report, given["rows"], None), on_error="skip")
+
+
+def _place_of(path: str, report: Report) -> Path:
+    """Where a file or folder of embeddings lies; at an address nobody looks before its rows are read."""
+    return Path(path) if address_of(Path(path)) is not None else find_recorded(path, report)
 
 
 def kept_files(folder: Path) -> tuple[Path, ...]:

@@ -1,0 +1,65 @@
+"""Signals that end a process: what it does first, and what it leaves to others."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from recallatk.cluster.signals import ended_by_signals, signals_later
+from recallatk.types import Ended
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """Signals as they are in a process of its own."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    for each in before:
+        signal.signal(each, signal.SIG_DFL)
+    yield
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_what_was_begun_is_ended_once(sent, code):
+    ended = []
+
+    @ended_by_signals()
+    def work():
+        try:
+            os.kill(os.getpid(), sent)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)  # an impatient one does not stop it
+            ended.append(sent)
+
+    with pytest.raises(Ended) as caught:
+        work()
+    assert (caught.value.code, ended) == (code, [sent])
+    assert signal.getsignal(sent) is signal.SIG_DFL
+
+
+def test_a_signal_that_is_ignored_or_handled_stays_so():
+    told = []
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    signal.signal(signal.SIGTERM, lambda *_: told.append("mine"))
+    with ended_by_signals():
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert told == ["mine"]
+
+
+def test_a_signal_waits_for_the_end_of_the_block():
+    done = []
+
+    @ended_by_signals()
+    @signals_later(lambda: done.append("undone"))
+    def begin():
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what somebody installs here is gone behind the block
+        done.append("begun")
+
+    with pytest.raises(Ended):
+        begin()
+    assert done == ["begun", "undone"]
