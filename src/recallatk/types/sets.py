@@ -14,6 +14,7 @@ from recallatk.types.checks import Label, LabelKind, as_ids, as_rows, take_rows,
 from recallatk.types.columns import normalise_columns, take_columns
 from recallatk.types.errors import RecallatkError
 from recallatk.types.protocol import EvalProtocol
+from recallatk.types.texts import RowNumbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +65,7 @@ class Samples(Protocol):
         """Named columns."""
 
     @property
-    def content(self) -> tuple[str, ...] | None:
+    def content(self) -> Sequence[str] | None:
         """sha256 of each image's bytes."""
 
     @property
@@ -80,7 +81,7 @@ class Samples(Protocol):
         """How messages call this set."""
 
     @property
-    def row_ids(self) -> tuple[str, ...]:
+    def row_ids(self) -> Sequence[str]:
         """The ids, or row numbers where none were given."""
 
     @property
@@ -246,9 +247,9 @@ class _Rows:
         raise NotImplementedError
 
     @property
-    def row_ids(self) -> tuple[str, ...]:
+    def row_ids(self) -> Sequence[str]:
         """The ids, or row numbers where none were given."""
-        return self.ids if self.ids is not None else tuple(str(row) for row in range(len(self)))
+        return RowNumbers(len(self)) if self.ids is None else self.ids
 
     @property
     def identity(self) -> tuple[str, ...] | None:
@@ -281,7 +282,7 @@ class EmbeddingSet(_Rows):
     ids: tuple[str, ...] | None = None
     same: tuple[str, ...] | None = None
     groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    content: tuple[str, ...] | None = None
+    content: Sequence[str] | None = None
     positions: npt.NDArray[np.float64] | None = None
     label_kind: LabelKind = "text"
     name: str = "embeddings"
@@ -316,7 +317,7 @@ class SampleSet(_Rows):
     ids: tuple[str, ...] | None = None
     same: tuple[str, ...] | None = None
     groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    content: tuple[str, ...] | None = None
+    content: Sequence[str] | None = None
     positions: npt.NDArray[np.float64] | None = None
     label_kind: LabelKind = "text"
     name: str = "samples"
