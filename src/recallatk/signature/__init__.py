@@ -18,7 +18,7 @@ from recallatk.signature.grammar import (
     short_fingerprint,
 )
 from recallatk.signature.hashes import (
-    Cell,
+    Column,
     content_hash,
     count_equal_rows,
     embedding_hash,
@@ -39,7 +39,7 @@ __all__ = [
     "SHORT",
     "SYSTEM_KEYS",
     "UNKNOWN",
-    "Cell",
+    "Column",
     "Side",
     "Signature",
     "content_hash",

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from recallatk.signature.grammar import sha256_of
-from recallatk.signature.sides import DIGEST_BYTES, Side, escape_name, escape_names, little_endian
-from recallatk.types import Label, Memo, Qrels, RankedLists, each_label, release_pages
+from recallatk.signature.numbers import Cell, Numbers, values_of
+from recallatk.signature.sides import DIGEST_BYTES, LINES_A_BLOCK, Side, escape_name, little_endian
+from recallatk.types import HexDigests, Label, Memo, Qrels, RankedLists, each_label, release_pages
 
-Cell = tuple[str, ...]
-"""The values that a row has in a column."""
+Value = TypeVar("Value")
+
+Column: TypeAlias = Sequence[Sequence[Cell]]
+"""The cells of the rows of each side."""
 
 ROW_DIGEST = f"V{DIGEST_BYTES}"
 ROWS_A_BLOCK = 16
@@ -24,29 +26,33 @@ ROWS_A_BLOCK = 16
 
 STORED_BYTES = 2**26
 
-LINES_A_BLOCK = 2**16
-
 
 def content_hash(sides: Sequence[Side]) -> str | None:
     """`img`: lines `role TAB id TAB sha256 of the bytes`; None where some bytes are not known."""
-    parts = []
+    contents = []
     for side in sides:
-        contents = side.samples.content
-        if contents is None or not all(contents):
+        content = side.samples.content
+        if content is None or not (isinstance(content, HexDigests) or all(content)):
             return None
-        parts.append((side, side.in_order(escape_names(contents))))
-    return _hash_lines(parts)
+        contents.append(content)
+
+    def texts(place: int, rows: list[int], ties: list[slice]) -> list[str]:
+        return list(map(escape_name, _cells(contents[place], rows)))
+
+    return _hash_lines(sides, texts)
 
 
 def label_hash(sides: Sequence[Side]) -> str:
     """`labels` of the record: lines `role TAB id TAB label` (several labels joined by a tab)."""
     shown: Memo[Label, str] = Memo(lambda label: "\t".join(map(escape_name, each_label(label))))
-    return _hash_lines((side, shown.each(side.in_order(side.samples.labels))) for side in sides)
+
+    def texts(place: int, rows: list[int], ties: list[slice]) -> list[str]:
+        return shown.each(_cells(sides[place].samples.labels, rows))
+
+    return _hash_lines(sides, texts)
 
 
-def relevance_hash(
-    sides: Sequence[Side], columns: Sequence[Sequence[Cell]], literal: Sequence[Sequence[Cell]] = ()
-) -> str:
+def relevance_hash(sides: Sequence[Side], columns: Sequence[Column], literal: Sequence[Column] = ()) -> str:
     """A hash of how columns part the rows, whatever the parts are called.
 
     Each value is replaced by the number of its first appearance in the order of the lines, so renaming labels changes
@@ -54,20 +60,21 @@ def relevance_hash(
 
     Args:
         sides: queries and gallery.
-        columns: for each column, one cell a row over the sides one after the other; a cell holds any number of values.
+        columns: what the rows of each side have in each column.
         literal: further columns, of which the values themselves are hashed.
     """
-    texts = [*(_numbers() for _ in columns), *(_literal for _ in literal)]
-    starts = [0, *itertools.accumulate(len(side.samples) for side in sides)]
-    cells = list(zip(*columns, *literal, strict=True)) if any(side.ties for side in sides) else []
-    parts = []
-    for side, start in sorted(zip(sides, starts, strict=False), key=lambda pair: pair[0].role):
-        rows = (side.order + start).tolist()
-        for tie in side.ties:  # the cells decide between rows of one name
-            rows[tie] = sorted(rows[tie], key=cells.__getitem__)
-        every = [(text, column) for text, column in zip(texts, (*columns, *literal), strict=True)]
-        parts.append((side, ["\t".join([text(column[row]) for text, column in every]) for row in rows]))
-    return _hash_lines(parts)
+    numbers = [Numbers.of(sides, column) for column in columns]
+
+    def texts(place: int, rows: list[int], ties: list[slice]) -> list[str]:
+        own = [column[place] for column in (*columns, *literal)]
+        for tie in ties:  # the cells decide between rows of one name
+            rows[tie] = sorted(rows[tie], key=lambda row: [values_of(column[row]) for column in own])
+        cells = [_cells(column, rows) for column in own]
+        told = [one.texts(place, column) for one, column in zip(numbers, cells, strict=False)]
+        told += [list(map(_literal, column)) for column in cells[len(numbers) :]]
+        return told[0] if len(told) == 1 else list(map("\t".join, zip(*told, strict=True)))
+
+    return _hash_lines(sides, texts)
 
 
 def count_equal_rows(gallery: Side, query: Side) -> int:
@@ -139,28 +146,29 @@ def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def _hash_lines(parts: Iterable[tuple[Side, list[str]]]) -> str:
-    """Hash the lines of sides, from what stands behind the names: texts in the order of the names."""
+def _hash_lines(sides: Sequence[Side], texts: Callable[[int, list[int], list[slice]], list[str]]) -> str:
+    """Hash the lines of sides, some at a time, in the order of role and name.
+
+    Args:
+        sides: queries and gallery.
+        texts: what stands behind the names: of the side at this place, of these rows in the order of their names; and
+            which of these are rows of one name.
+    """
     digest = hashlib.sha256()
-    for side, texts in sorted(parts, key=lambda part: part[0].role):
-        for tie in side.ties:
-            texts[tie] = sorted(texts[tie])
-        for start in range(0, len(texts), LINES_A_BLOCK):
-            block = slice(start, start + LINES_A_BLOCK)
-            lines = zip(side.names(block), texts[block], strict=True)
+    for place, side in sorted(enumerate(sides), key=lambda one: one[1].role):
+        for places, ties in side.blocks():
+            told = texts(place, side.order[places].tolist(), ties)
+            for tie in ties:
+                told[tie] = sorted(told[tie])
+            lines = zip(side.names(places), told, strict=True)
             digest.update("".join([f"{side.role}\t{name}\t{text}\n" for name, text in lines]).encode())
     return digest.hexdigest()
 
 
-def _numbers() -> Callable[[Cell], str]:
-    """Cells as the numbers of their values, counted from their first appearance on."""
-    codes: dict[str, int] = {}
-
-    def number(value: str) -> str:
-        return str(codes.setdefault(value, len(codes)))
-
-    return lambda cell: number(cell[0]) if len(cell) == 1 else ",".join(map(number, cell))
+def _cells(column: Sequence[Value], rows: list[int]) -> Sequence[Value]:
+    taken: Any = column.take(rows) if isinstance(column, HexDigests) else [column[row] for row in rows]
+    return tuple(taken)
 
 
 def _literal(cell: Cell) -> str:
-    return escape_name(_json(list(cell)))
+    return escape_name(_json(list(values_of(cell))))

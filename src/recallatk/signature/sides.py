@@ -7,9 +7,10 @@ import functools
 import hashlib
 import itertools
 import operator
+import re
 import unicodedata
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,14 @@ import numpy.typing as npt
 from recallatk.types import EmbeddingSet, Samples, float32_blocks
 
 Rows = npt.NDArray[np.int64]
-Value = TypeVar("Value")
 
 DIGEST_BYTES = hashlib.sha256().digest_size
+
+LINES_A_BLOCK = 2**14
+"""Lines that are put together at a time."""
+
+_PLAIN = re.compile(r"[^\\\t\n\r\x80-\U0010ffff]*").fullmatch
+"""Whether a text stands in lines as it is."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,11 +50,12 @@ class Side:
         if self.twin is not None:
             return self.twin.row_digests
         embeddings = self.samples.embeddings if isinstance(self.samples, EmbeddingSet) else np.empty((0, 1))
-        digests = bytearray()
-        for _, block in float32_blocks(embeddings):
+        digests = np.empty((len(embeddings), DIGEST_BYTES), np.uint8)
+        for start, block in float32_blocks(embeddings):
             rows = little_endian(block).view(f"V{block.shape[1] * 4}").ravel().tolist()  # one bytes object a row
-            digests += b"".join([hashlib.sha256(row).digest() for row in rows])
-        return np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)
+            hashed = b"".join([hashlib.sha256(row).digest() for row in rows])
+            digests[start : start + len(rows)] = np.frombuffer(hashed, np.uint8).reshape(-1, DIGEST_BYTES)
+        return digests
 
     @functools.cached_property
     def order(self) -> Rows:
@@ -56,34 +63,53 @@ class Side:
         if self.twin is not None:
             return self.twin.order
         if self._named_by_digest:
-            words = self.row_digests.view(">u8").astype(np.uint64)
-            return np.lexsort(words.T[::-1]).astype(np.int64, copy=False)
+            return _order_of(self.row_digests)
         names = self._names
+        if all(map(operator.le, names, itertools.islice(names, 1, None))):  # as most lists of files are
+            return np.arange(len(names))
         return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
 
     @functools.cached_property
-    def ties(self) -> list[slice]:
-        """Where in the order several rows have one name: without ids, rows of equal values."""
+    def ties(self) -> Rows:
+        """(m, 2) places of the order where several rows have one name: the first, and the one behind the last.
+
+        Without ids these are rows of equal values.
+        """
         if self.twin is not None:
             return self.twin.ties
-        if self._named_by_digest:
-            ordered = self.row_digests[self.order]
-            again = (ordered[1:] == ordered[:-1]).all(axis=1)
-        else:
-            again = np.fromiter(itertools.starmap(operator.eq, itertools.pairwise(self.names())), np.bool_)
-        edges = np.flatnonzero(np.diff(again, prepend=False, append=False))
-        return [slice(start, stop + 1) for start, stop in edges.reshape(-1, 2).tolist()]
+        again = np.zeros(max(len(self.order) - 1, 0), np.bool_)
+        for start in range(0, len(again), LINES_A_BLOCK):
+            places = slice(start, start + LINES_A_BLOCK + 1)
+            if self._named_by_digest:
+                ordered = self.row_digests[self.order[places]]
+                same = (ordered[1:] == ordered[:-1]).all(axis=1)
+            else:
+                same = np.fromiter(itertools.starmap(operator.eq, itertools.pairwise(self.names(places))), np.bool_)
+            again[start : start + LINES_A_BLOCK] = same
+        edges = np.flatnonzero(np.diff(again, prepend=False, append=False)).reshape(-1, 2)
+        edges[:, 1] += 1
+        return edges
 
-    def names(self, places: slice = slice(None)) -> list[str]:
+    def blocks(self) -> Iterator[tuple[slice, list[slice]]]:
+        """The places of the order, some at a time, each time with the ties among them, counted from the first one.
+
+        No tie is cut in two.
+        """
+        start, tie = 0, 0
+        while start < len(self.order):
+            stop = min(start + LINES_A_BLOCK, len(self.order))
+            last = int(np.searchsorted(self.ties[:, 0], stop))
+            stop = max(stop, int(self.ties[last - 1, 1])) if last else stop
+            inside = (self.ties[tie:last] - start).tolist()
+            yield slice(start, stop), [slice(*edges) for edges in inside]
+            start, tie = stop, last
+
+    def names(self, places: slice) -> list[str]:
         """The names at these places of the order."""
         if not self._named_by_digest:
-            return self.in_order(self._names, places)
+            return [self._names[row] for row in self.order[places].tolist()]
         digests = self.row_digests[self.order[places]]
         return digests.tobytes().hex(" ", DIGEST_BYTES).split()
-
-    def in_order(self, column: Sequence[Value], places: slice = slice(None)) -> list[Value]:
-        """What a column holds at these places of the order."""
-        return [column[row] for row in self.order[places].tolist()]
 
     @property
     def _named_by_digest(self) -> bool:
@@ -93,15 +119,28 @@ class Side:
     def _names(self) -> Sequence[str]:
         if self.twin is not None:
             return self.twin._names
-        return self.samples.row_ids if self.samples.ids is None else escape_names(self.samples.ids)
+        return tuple(self.samples.row_ids) if self.samples.ids is None else escape_names(self.samples.ids)
 
 
-def escape_names(names: Sequence[str]) -> list[str]:
+def _order_of(digests: npt.NDArray[np.uint8]) -> Rows:
+    """Rows in the order of their digests, equal ones as they come: by the first 8 bytes, and by all where these tie."""
+    first = digests[:, :8].copy().view(">u8").ravel().astype(np.uint64)
+    order = np.argsort(first, kind="stable").astype(np.int64, copy=False)
+    again = np.diff(first[order]) == 0
+    tied = np.flatnonzero(np.append(again, False) | np.insert(again, 0, False)) if len(order) else order
+    if len(tied):
+        words = digests[order[tied]].view(">u8").astype(np.uint64)
+        order[tied] = order[tied][np.lexsort(words.T[::-1])]
+    return order
+
+
+def escape_names(names: Sequence[str]) -> Sequence[str]:
     """Names as they stand in lines."""
-    together = "".join(names)
-    if together.isascii() and not any(character in together for character in "\\\t\n\r"):
-        return list(names)
-    return list(map(escape_name, names))
+    return names if all(map(_PLAIN, _joined(names))) else [escape_name(name) for name in names]
+
+
+def _joined(names: Sequence[str]) -> Iterator[str]:
+    return ("".join(names[start : start + LINES_A_BLOCK]) for start in range(0, len(names), LINES_A_BLOCK))
 
 
 def escape_name(name: str) -> str:
