@@ -243,7 +243,8 @@ def as_texts(values: Iterable[Any]) -> tuple[str, ...]:
     types = set(map(type, values))
     if types == {int} or (types == {str} and all(map(str.isascii, values))):
         return values if type(values) is tuple and types == {str} else tuple(map(str, values))
-    return tuple("" if _is_unknown(value) else valid_text(str(value)) for value in values)
+    texts = tuple("" if _is_unknown(value) else valid_text(str(value)) for value in values)
+    return values if type(values) is tuple and all(map(operator.is_, texts, values)) else texts
 
 
 def as_content(values: Iterable[Any]) -> Sequence[str]:
@@ -274,7 +275,11 @@ def valid_text(text: str) -> str:
     >>> valid_text("caf\udce9")
     'caf\\udce9'
     """
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
 
 
 def _composed(text: str) -> str:
