@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import tracemalloc
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recallatk import EmbeddingSet, SampleSet, load_embeddings
+from recallatk import EmbeddingSet, SampleSet, evaluate_embeddings, load_embeddings, save_run
 from recallatk.embeddings.labels import read_csv, read_text
+from recallatk.report import Provenance
+from recallatk.run import EncodedDataset
+from recallatk.signature import Side, label_hash, relevance_hash
 from recallatk.types import HexDigests, RecallatkError, RowNumbers, Texts
 
 SHA256 = [hashlib.sha256(str(row).encode()).hexdigest() for row in range(9000)]
@@ -105,3 +110,36 @@ def test_a_line_with_other_cells_than_the_header_is_named(tmp_path, text: str, l
 def test_empty_lines_at_the_end_of_a_table_are_no_rows(tmp_path) -> None:
     (tmp_path / "t.csv").write_text("id,label\n1,a\n\n\n")
     assert read_csv(tmp_path / "t.csv", "t", several=False).labels == ["a"]
+
+
+def test_rows_that_are_written_some_at_a_time_are_the_same(tmp_path, monkeypatch) -> None:
+    rows = EmbeddingSet(
+        np.eye(5) + 1, ["a", ("b", "c"), "a", (), "b"], content=SHA256[:5], groups={"camera": list("12221")}
+    )
+    encoded = EncodedDataset(rows, None, Provenance())
+    report = evaluate_embeddings(rows)
+    save_run(report, tmp_path / "at once", evaluated=encoded)
+    monkeypatch.setattr("recallatk.run.samples.ROWS_A_GROUP", 2)
+    monkeypatch.setattr("recallatk.arrow.ROWS_A_BLOCK", 2)
+    save_run(report, tmp_path / "in twos", evaluated=encoded)
+    for file in ("samples.parquet", "queries.parquet"):
+        one, other = (pq.read_table(tmp_path / name / file) for name in ("at once", "in twos"))
+        assert one.schema == other.schema
+        assert one.equals(other)
+
+
+def test_a_row_takes_a_hundred_bytes(tmp_path, monkeypatch) -> None:
+    n = 40_000
+    np.save(tmp_path / "rows.npy", np.arange(1, 2 * n + 1, dtype=np.float32).reshape(n, 2))
+    (tmp_path / "labels.txt").write_text("".join(f"the label number {row % 50}\n" for row in range(n)))
+    monkeypatch.setattr("recallatk.signature.sides.LINES_A_BLOCK", 2**9)  # what a block takes grows with no row
+    tracemalloc.start()
+    try:
+        rows = load_embeddings(tmp_path / "rows.npy", labels=tmp_path / "labels.txt").embeddings
+        assert tracemalloc.get_traced_memory()[1] < 60 * n
+        side = Side("g", rows)
+        label_hash([side])
+        relevance_hash([side], [[rows.labels]])
+        assert tracemalloc.get_traced_memory()[1] < 100 * n
+    finally:
+        tracemalloc.stop()
