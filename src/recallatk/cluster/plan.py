@@ -46,8 +46,9 @@ SECONDS_HERE_A_TASK = 0.01
 SECONDS_A_HASHED_BYTE = 1.1e-9
 """The embeddings are hashed here, in the order of their ids: a sha256 cannot be shared among machines."""
 
-BYTES_A_SAMPLE = 600
-"""What is known of a row here: its id, label and content, and its places in relevance and report."""
+BYTES_A_SAMPLE, BYTES_A_QUERY = 120, 320
+"""What is known of a row here (label, hash, place in the order, and what it takes to write them; an id adds its text
+and some 60), and of a query besides: its place in relevance, counts, values and row of the report."""
 
 BYTES_A_COUNT = 40
 """What a task gives for a query: five counts."""
@@ -168,7 +169,7 @@ def estimate_ranking(
     return Estimate(
         seconds=seconds,
         hashing=4 * dim * rows * SECONDS_A_HASHED_BYTE * 2,  # and each is looked at once, whether it is usable
-        here=PROCESS + rows * BYTES_A_SAMPLE + sides * 2**26,
+        here=PROCESS + rows * BYTES_A_SAMPLE + n_queries * BYTES_A_QUERY + sides * 2**26,
         read=read,
         moved=broadcast + counts,
     )
