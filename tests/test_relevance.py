@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 import oracle
 from recallatk.relevance import build_relevance, check_labels_agree
-from recallatk.relevance.matching import Keys, Matching
+from recallatk.relevance.matching import Keys, Matching, OwnRow
 from recallatk.types import EmbeddingSet, EvalProtocol, RecallatkError
 from worlds import draw_world
 
@@ -109,8 +111,25 @@ def test_relevance_is_as_large_as_the_data_and_not_as_its_pairs():
     n = 20_000
     relevance = build_relevance(rows(["a", "b"] * (n // 2)), None, EvalProtocol())
     assert relevance.pairs.sum() == n * n // 2 + n
-    arrays = [getattr(m, f) for m in (relevance.positive, *relevance.ignored.values()) for f in vars(m)]
-    assert sum(array.nbytes for array in arrays) < 200 * n
+    assert len(pickle.dumps(relevance)) < 18 * n
+
+
+@given(st.integers(0, 6), st.booleans(), st.data())
+def test_a_row_is_itself_in_any_part(n, known, data):
+    own = OwnRow(n, n if known else 0)
+    listed = Matching.of(Keys.known([f"{row}" for row in range(n)]), Keys.known([f"{row}" * known for row in range(n)]))
+    queries, rows = (slice(*sorted(data.draw(st.tuples(*[st.integers(0, n)] * 2)))) for _ in "qg")
+    for one, other in ((own, listed), (own.part(queries, rows), listed.part(queries, rows))):
+        assert one.pairs.tolist() == other.pairs.tolist()
+        every = np.arange(len(one.pairs))[::-1]
+        assert [part.tolist() for part in one.match(every)] == [part.tolist() for part in other.match(every)]
+
+
+@pytest.mark.parametrize("ids", [None, ["a", "b", "", "d"]])
+def test_alone_a_set_needs_no_room_to_know_itself(ids):
+    relevance = build_relevance(rows("aabb", ids=ids), None, EvalProtocol())
+    assert list(relevance.ignored.values()) == [OwnRow(4, 4)]
+    assert judged(relevance, 4) == [({1}, {0}), ({0}, {1}), ({3}, {2}), ({2}, {3})]
 
 
 # Identity

@@ -8,6 +8,7 @@ import json
 import re
 import struct
 import unicodedata
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from recallatk import signature
 from recallatk.evaluation import evaluate_embeddings
 from recallatk.report import Provenance, Report
 from recallatk.signature import KEYS, PROTOCOL_KEYS, Side, Signature, escape_part
+from recallatk.signature.numbers import Numbers
 from recallatk.types import EmbeddingSet, EvalProtocol, Qrels, RecallatkError, each_label
 
 VALUE = re.compile(r"([A-Za-z0-9._,+/@=-]|%[0-9A-F]{2})+")
@@ -43,7 +45,7 @@ def sides():
 
 
 def partition(both):
-    return signature.relevance_hash(both, [[each_label(label) for side in both for label in side.samples.labels]])
+    return signature.relevance_hash(both, [[side.samples.labels for side in both]])
 
 
 def test_img_hashes_roles_ids_and_bytes():
@@ -154,8 +156,13 @@ SETS = st.tuples(
 )
 
 
-@given(SETS, SETS, st.booleans())
-def test_lines_are_hashed_as_the_rule_says_whatever_the_names(query, gallery, alone):
+@given(SETS, SETS, st.booleans(), st.sampled_from([1, 2, 2**14]))
+def test_lines_are_hashed_as_the_rule_says_whatever_the_names(query, gallery, alone, at_a_time):
+    with mock.patch("recallatk.signature.sides.LINES_A_BLOCK", at_a_time):
+        check_lines(query, gallery, alone=alone)
+
+
+def check_lines(query, gallery, *, alone):
     # Rows of equal values have one name without ids, and so have ids that differ in composition only.
     made = []
     for drawn, ids in (query, gallery):
@@ -172,8 +179,34 @@ def test_lines_are_hashed_as_the_rule_says_whatever_the_names(query, gallery, al
     assert signature.content_hash(sides) == spelled_out((role, name, "1f") for role, name, _, _ in known)
     literal = [(f"x{row}", "\t") for _, _, row, _ in known]
     cells = [(role, name, s.labels[row], extra) for (role, name, row, s), extra in zip(known, literal, strict=True)]
-    columns = [each_label(label) for _, _, label, _ in cells]
-    assert signature.relevance_hash(sides, [columns], [literal]) == spelled_out(numbered(cells))
+    first_query = len(sides[0].samples)
+    column = [[each_label(label) for _, _, label, _ in own] for own in (cells[:first_query], cells[first_query:])]
+    extra = [literal[:first_query], literal[first_query:]]
+    assert signature.relevance_hash(sides, [column], [extra]) == spelled_out(numbered(cells))
+
+
+VALUES = st.lists(st.one_of(st.sampled_from(["a", "b", ""]), st.tuples(st.sampled_from("abc"))), max_size=9)
+
+
+@given(VALUES, VALUES)
+def test_values_are_numbered_as_if_all_were_remembered(gallery, query):
+    def side(role, values):
+        return Side(role, rows(["x"] * len(values), [f"{row}" for row in range(len(values))]))
+
+    column = [gallery, query]
+    seen = {}
+    expected = [[",".join(str(seen.setdefault(v, len(seen))) for v in cell if v) for cell in cells] for cells in column]
+    numbers = Numbers.of([side("g", gallery), side("q", query)], column)
+    assert [numbers.texts(place, cells) for place, cells in enumerate(column)] == expected
+
+
+def test_ids_take_no_room_while_they_are_numbered():
+    ids = [f"image {row}" for row in range(100)]
+    alone = rows(["a"] * len(ids), ids)
+    gallery = Side("g", alone)
+    numbers = Numbers.of([gallery, Side("q", alone, twin=gallery)], [ids, ids])
+    assert [numbers.texts(place, ids) for place in (0, 1)] == [[str(row) for row in range(100)]] * 2
+    assert not numbers._numbers
 
 
 @pytest.mark.parametrize("ids", [None, ["z", "x", "y"]])

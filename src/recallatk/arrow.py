@@ -9,6 +9,9 @@ import numpy as np
 
 from recallatk.extras import import_extra
 
+ROWS_A_BLOCK = 2**16
+"""Rows of text that become a piece of a column together."""
+
 
 def to_arrow(columns: Mapping[str, Any]) -> Any:
     """A pyarrow.Table of columns; NaN, the value of an excluded query, becomes null.
@@ -49,9 +52,14 @@ def _array(values: Any) -> Any:
 
     if isinstance(values, np.ndarray):
         return pa.array(values, from_pandas=True)
-    if any(isinstance(value, tuple) for value in values):
-        return pa.array([[value] if isinstance(value, str) else list(value) for value in values], pa.list_(pa.string()))
-    return pa.array(list(values), pa.string())
+    several = any(isinstance(value, tuple) for value in values)
+    kind = pa.list_(pa.string()) if several else pa.string()
+    blocks = (values[start : start + ROWS_A_BLOCK] for start in range(0, len(values), ROWS_A_BLOCK))
+    return pa.chunked_array([pa.array(_lists(block) if several else list(block), kind) for block in blocks], kind)
+
+
+def _lists(labels: Any) -> list[list[str]]:
+    return [[label] if isinstance(label, str) else list(label) for label in labels]
 
 
 def _column(column: Any) -> Any:

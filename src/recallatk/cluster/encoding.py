@@ -318,7 +318,7 @@ class _Writer:
             ids=taken.ids,
             same=taken.same,
             groups=taken.groups,
-            content=[row["content"] for row in good],  # type: ignore[arg-type]  # becomes a tuple
+            content=[row["content"] for row in good],
             positions=taken.positions,
             label_kind=taken.label_kind,
         )

@@ -55,8 +55,9 @@ SECONDS_HERE_A_TASK = 0.01
 SECONDS_A_HASHED_BYTE = 1.1e-9
 """The embeddings are hashed here, in the order of their ids: a sha256 cannot be shared among machines."""
 
-BYTES_A_SAMPLE = 600
-"""What is known of a row here: its id, label and content, and its places in relevance and report."""
+BYTES_A_SAMPLE, BYTES_A_QUERY = 120, 320
+"""What is known of a row here (label, hash, place in the order, and what it takes to write them; an id adds its text
+and some 60), and of a query besides: its place in relevance, counts, values and row of the report."""
 
 BYTES_A_LISTED = 200
 """Of an item in a ranked list: two ids, a score and a row number."""
@@ -255,7 +256,7 @@ def estimate_ranking(
     return Estimate(
         seconds=seconds,
         hashing=4 * dim * rows * SECONDS_A_HASHED_BYTE * 2,  # and each is looked at once, whether it is usable
-        here=PROCESS + rows * BYTES_A_SAMPLE + sides * 2**26,
+        here=PROCESS + rows * BYTES_A_SAMPLE + n_queries * BYTES_A_QUERY + sides * 2**26,
         read=read,
         moved=broadcast + counts,
     )
@@ -307,7 +308,12 @@ def describe_scores(
     scores = n_queries * n_gallery if n_listed is None else n_listed
     busy = scores * (SECONDS_A_SCORE if n_listed is None else SECONDS_A_LISTED) + plan.tasks * SECONDS_A_TASK
     rows = n_queries + n_gallery
-    here = PROCESS + rows * BYTES_A_SAMPLE + (0 if n_listed is None else n_listed * BYTES_A_LISTED)
+    here = (
+        PROCESS
+        + rows * BYTES_A_SAMPLE
+        + n_queries * BYTES_A_QUERY
+        + (0 if n_listed is None else n_listed * BYTES_A_LISTED)
+    )
     moved = megabytes(scores * width)
     return {
         "ranking": f"{n_queries:,} queries x {n_gallery:,} scores"

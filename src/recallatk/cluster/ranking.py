@@ -355,6 +355,7 @@ def _rank_all(work: _Work, limit: Counts | None, start: int) -> Iterator[Ranking
             for rows, where in shards:
                 part = work.relevance.part(queries, rows)
                 counts.add(work.run(tasks.count_all, own, where, part, known, *work.choices, step=True))
+                yield from _taken(work.engine, waiting, held=HELD)
             ranking = work.run(tasks.deep_ranking, found, counts.root(), work.scale.unit, within)
         waiting.append((queries, ranking))
         yield from _taken(work.engine, waiting, held=IN_FLIGHT * work.engine.cores)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import array
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from recallatk.embeddings import arrays, parquet
-from recallatk.embeddings.samples import POSITION_COLUMNS, Samples, from_columns, readable
-from recallatk.types import RecallatkError
+from recallatk.embeddings.samples import APART, POSITION_COLUMNS, Samples, from_columns, readable
+from recallatk.types import Memo, RecallatkError
 
 
 def read_npy(path: Path, name: str, *, several: bool) -> Samples:
@@ -26,12 +28,10 @@ def read_parquet(path: Path, name: str, *, several: bool) -> Samples:
 
 def read_text(path: Path, name: str, *, several: bool) -> Samples:
     """One label a line; only the line break is taken off. With several labels a line, an empty line is none."""
-    with readable(name):
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    while lines and not lines[-1]:
+    with readable(name), path.open(encoding="utf-8-sig") as stream:
+        lines = Memo(str).each(line.removesuffix("\n") for line in stream)
+    while lines and not lines[-1] and not several:  # of several labels an empty line says that there is none
         lines.pop()
-        if several:  # further empty lines say "no label"
-            break
     if not several and "" in lines:
         raise RecallatkError(f"{name}: line {lines.index('') + 1} is empty; every row needs one")
     return Samples(labels=lines)
@@ -52,19 +52,26 @@ def read_csv(path: Path, name: str, *, several: bool) -> Samples:
     with readable(name, csv.Error), path.open(encoding="utf-8-sig", newline="") as stream:
         reader = csv.reader(stream, delimiter=delimiter, strict=True)
         header = next(reader, [])
-        lines = [(reader.line_num, row) for row in reader]
-    while lines and not lines[-1][1]:
-        lines.pop()
-    for number, row in lines:
-        if len(row) != len(header):
-            raise RecallatkError(f"{name}: line {number} has {len(row)} cells, the header has {len(header)}")
+        keep: list[Callable[[str], str]] = [str if column in APART else Memo(str).__getitem__ for column in header]
+        cells: list[list[str]] = [[] for _ in header]
+        numbers = array.array("q")
+        odd: list[tuple[int, int]] = []  # from the first row that does not fit on; empty ones at the end are no rows
+        for row in reader:
+            if odd or len(row) != len(header):
+                odd += [(reader.line_num, len(row))] if row or not odd else []
+                continue
+            numbers.append(reader.line_num)
+            for column, kept, cell in zip(cells, keep, row, strict=True):
+                column.append(kept(cell))
+    if len(odd) > 1 or (odd and odd[0][1]):
+        raise RecallatkError(f"{name}: line {odd[0][0]} has {odd[0][1]} cells, the header has {len(header)}")
     if len(set(header)) != len(header):
         raise RecallatkError(f"{name}: two columns have one name ({', '.join(header)}); rename one")
-    columns = {column: [row[place] for _, row in lines] for place, column in enumerate(header)}
+    columns: dict[str, list[str]] = dict(zip(header, cells, strict=True))
     positions = None
     if columns.keys() >= set(POSITION_COLUMNS):
         rows = zip(*(columns.pop(column) for column in POSITION_COLUMNS), strict=True)
-        positions = np.array([_point(cells, number, name) for cells, (number, _) in zip(rows, lines, strict=True)])
+        positions = np.array([_point(point, number, name) for point, number in zip(rows, numbers, strict=True)])
     return from_columns(columns, positions=positions)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recallatk.embeddings.samples import (
+    APART,
     DOCUMENT_KEY,
     EMBEDDING_COLUMNS,
     NAMED,
@@ -26,7 +27,7 @@ from recallatk.embeddings.samples import (
     replacing,
 )
 from recallatk.memory import megabytes, new_array
-from recallatk.types import EmbeddingSet, RecallatkError, release_pages
+from recallatk.types import EmbeddingSet, Memo, RecallatkError, release_pages
 
 BLOCK_BYTES = 2**25
 BLOCK_ROWS = 4096
@@ -209,13 +210,22 @@ def _samples(file: Any, embedding_column: str | None, name: str) -> Samples:
             continue
         # A dot in a name means nesting to Arrow, so that more than the one column can come back.
         cells = file.read(columns=[field.name]).column(field.name)
-        values = cells.to_pylist()
+        values = _listed(cells, field.name)
         if cells.null_count and field.name in NAMED:
             raise _empty_cell(name, values.index(None), field.name)
         # In a group an empty text says "unknown".
         columns[field.name] = ["" if value is None else value for value in values] if cells.null_count else values
     text = (file.schema_arrow.metadata or {}).get(DOCUMENT_KEY.encode())
     return from_columns(columns, aside, None if text is None else parse_document(text, name), positions)
+
+
+def _listed(cells: Any, column: str) -> list[Any]:
+    """The values of a column."""
+    if column in APART or not _is_text_or_integer(cells.type):
+        return list(cells.to_pylist())
+    blocks = (cells.slice(start, BLOCK_ROWS) for start in range(0, len(cells), BLOCK_ROWS))
+    itself: Memo[Any, Any] = Memo(lambda value: value)
+    return itself.each(value for block in blocks for value in block.to_pylist())
 
 
 def _positions(file: Any, name: str) -> npt.NDArray[np.float64] | None:

@@ -23,6 +23,9 @@ NAMED = frozenset(name for names in COLUMNS.values() for name in names)
 # A position in metres: one array of two columns where a file holds arrays, two columns where it is a table.
 POSITIONS = "positions"
 POSITION_COLUMNS = ("easting", "northing")
+APART = frozenset({*POSITION_COLUMNS, *(name for field in ("ids", "same", "content") for name in COLUMNS[field])})
+"""Columns whose cells seldom repeat themselves; of all others equal cells are one text in memory."""
+
 DOCUMENT_KEY = "recallatk"
 DOCUMENT_FORMAT = 1
 
@@ -91,7 +94,7 @@ def as_document(
         DOCUMENT_KEY: DOCUMENT_FORMAT,
         "label_kind": embeddings.label_kind,
         "metadata": dict(metadata),
-        "columns": {field: values for field, values in columns.items() if values is not None},
+        "columns": {field: tuple(values) for field, values in columns.items() if values is not None},
         "groups": {column: values for column, values in embeddings.groups.items() if column not in groups},
     }
     try:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
 from recallatk import signature
 from recallatk.evaluation.tally import Tally
-from recallatk.relevance import cell_keys
 from recallatk.report import Provenance
-from recallatk.types import EvalProtocol, Memo, Qrels, Samples, each_label
+from recallatk.types import EvalProtocol, Qrels, Samples
 
 
 def full_hashes(
@@ -57,15 +56,12 @@ def hash_qrels(query: Samples, gallery: Samples | None, protocol: EvalProtocol, 
     return signature.relevance_hash([theirs, own], [_labels(own, theirs), *columns], values)
 
 
-Columns = list[Sequence[signature.Cell]]
+def _labels(query: signature.Side, gallery: signature.Side) -> signature.Column:
+    return [gallery.samples.labels, query.samples.labels]
 
 
-def _labels(query: signature.Side, gallery: signature.Side) -> list[tuple[str, ...]]:
-    return Memo(each_label).each(itertools.chain(gallery.samples.labels, query.samples.labels))
-
-
-def _columns_used(query: signature.Side, gallery: signature.Side, protocol: EvalProtocol) -> Columns:
-    """The columns that relevance compared beside labels, over the gallery and the queries."""
+def _columns_used(query: signature.Side, gallery: signature.Side, protocol: EvalProtocol) -> list[signature.Column]:
+    """The columns that relevance compared beside labels, of the gallery and of the queries."""
     sides = (gallery.samples, query.samples)
     columns: list[list[Sequence[str] | None]] = []
     if protocol.exclude_self == "id":
@@ -73,20 +69,21 @@ def _columns_used(query: signature.Side, gallery: signature.Side, protocol: Eval
     if protocol.exclude_self == "content":
         columns.append([side.content for side in sides])
     columns += [[side.groups[column] for side in sides] for column in protocol.ignore_columns if column != "label"]
-    return [[cell_keys(cell) for cells in column for cell in cells or ()] for column in columns if all(column)]
+    return [[cells for cells in column if cells] for column in columns if all(column)]
 
 
 def _values_used(
     query: signature.Side, gallery: signature.Side, protocol: EvalProtocol, qrels: Qrels | None
-) -> Columns:
-    """Positions and judged pairs that relevance looked at, over the gallery and the queries."""
-    used: Columns = []
+) -> list[signature.Column]:
+    """Positions and judged pairs that relevance looked at, of the gallery and of the queries."""
+    used: list[signature.Column] = []
     if protocol.relevance == "radius":
-        sides = (gallery.samples, query.samples)
-        points = [point for side in sides for point in ([] if side.positions is None else side.positions)]
-        used.append([(point.astype("<f8").tobytes().hex(),) for point in points])
+        points: list[Any] = [
+            [] if side.samples.positions is None else side.samples.positions for side in (gallery, query)
+        ]
+        used.append([[point.astype("<f8").tobytes().hex() for point in own] for own in points])
     if qrels is not None:
-        used.append([*[()] * len(gallery.samples), *signature.qrels_cells(qrels, query.samples.row_ids)])
+        used.append([[()] * len(gallery.samples), signature.qrels_cells(qrels, query.samples.row_ids)])
     return used
 
 

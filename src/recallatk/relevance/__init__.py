@@ -2,14 +2,13 @@
 
 from recallatk.relevance.judgements import Judgements, Relevance
 from recallatk.relevance.matching import Matcher
-from recallatk.relevance.rules import build_relevance, cell_keys, check_labels_agree, same_image_keys, side_names
+from recallatk.relevance.rules import build_relevance, check_labels_agree, same_image_keys, side_names
 
 __all__ = [
     "Judgements",
     "Matcher",
     "Relevance",
     "build_relevance",
-    "cell_keys",
     "check_labels_agree",
     "same_image_keys",
     "side_names",

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from scipy.spatial import KDTree
 
 Rows = npt.NDArray[np.int64]
+Narrow = npt.NDArray[np.integer[Any]]
+"""Numbers that are held in four bytes where they fit, and handed out as `Rows`."""
+
+MOST_NARROW = 2**31 - 1
 
 BORDER = 2 * float(np.finfo(np.float64).eps)
 """The width of the border of a radius, as a share of the coordinates."""
@@ -36,9 +40,9 @@ class Matcher(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Keys:
-    """The keys of rows: those of row i are `values[starts[i]:starts[i + 1]]`, each once."""
+    """The keys of rows: those of row i are `values[starts[i]:starts[i + 1]]`, each once; without starts one a row."""
 
-    starts: Rows
+    starts: Rows | None
     values: Sequence[Hashable]
 
     @classmethod
@@ -49,8 +53,9 @@ class Keys:
     @classmethod
     def known(cls, values: Sequence[Hashable]) -> Keys:
         """One key a row, or none where the value is empty: what is unknown has no key."""
-        there = _integers(map(bool, values), len(values))
-        return cls(starts_of(there), values if there.all() else list(filter(None, values)))
+        if all(values):
+            return cls(None, values)
+        return cls(starts_of(_integers(map(bool, values), len(values))), list(filter(None, values)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,25 +67,26 @@ class Matching:
     """
 
     query_starts: Rows
-    query_keys: Rows
+    query_keys: Narrow
     key_starts: Rows
-    key_rows: Rows
+    key_rows: Narrow
 
     @classmethod
     def of(cls, query: Keys, gallery: Keys) -> Matching:
         """Match queries and gallery rows by the keys that each of them has."""
         codes = {key: code for code, key in enumerate(dict.fromkeys(query.values))}
-        query_keys = _integers(map(codes.__getitem__, query.values), len(query.values))
+        query_keys = _narrow(map(codes.__getitem__, query.values), len(query.values))
         row_keys = query_keys
         if gallery is not query:  # most keys of a large gallery may be no query's
-            row_keys = _integers(map(codes.get, gallery.values, itertools.repeat(-1)), len(gallery.values))
+            row_keys = _narrow(map(codes.get, gallery.values, itertools.repeat(-1)), len(gallery.values))
         wanted = np.flatnonzero(row_keys >= 0)
-        by_key = wanted[np.argsort(row_keys[wanted], kind="stable")]
+        row_keys = row_keys[wanted]
+        by_key = wanted[np.argsort(row_keys, kind="stable")]
         return cls(
-            query_starts=query.starts,
+            query_starts=np.arange(len(query.values) + 1) if query.starts is None else query.starts,
             query_keys=query_keys,
-            key_starts=starts_of(np.bincount(row_keys[wanted], minlength=len(codes))),
-            key_rows=owners_of(gallery.starts)[by_key],
+            key_starts=starts_of(np.bincount(row_keys, minlength=len(codes))),
+            key_rows=_narrow(by_key if gallery.starts is None else owners_of(gallery.starts)[by_key], len(by_key)),
         )
 
     @property
@@ -110,7 +116,11 @@ class Matching:
     def _pairs(self) -> tuple[int, Rows]:
         """Every (key, row) as one rising number, key * width + row, and the width."""
         width = int(self.key_rows.max(initial=0)) + 1
-        return width, np.sort(owners_of(self.key_starts) * width + self.key_rows)
+        pairs = owners_of(self.key_starts)
+        pairs *= width
+        pairs += self.key_rows
+        pairs.sort()
+        return width, pairs
 
     def groups(self, at_least: int) -> Iterator[tuple[Rows, Rows]]:
         """Queries that have the same keys, with the gallery rows that they match: so many of both at least."""
@@ -121,7 +131,8 @@ class Matching:
         starts = starts_of(np.bincount(keys, minlength=len(self.key_starts) - 1))
         large = (np.diff(starts) >= at_least) & (np.diff(self.key_starts) >= at_least)
         for key in np.flatnonzero(large).tolist():
-            yield by_key[starts[key] : starts[key + 1]], self.key_rows[self.key_starts[key] : self.key_starts[key + 1]]
+            found = self.key_rows[self.key_starts[key] : self.key_starts[key + 1]]
+            yield by_key[starts[key] : starts[key + 1]], found.astype(np.int64)
         several: dict[bytes, list[int]] = {}
         for query in np.flatnonzero(counts > 1).tolist():
             own = np.sort(self.query_keys[self.query_starts[query] : self.query_starts[query + 1]])
@@ -131,6 +142,39 @@ class Matching:
                 rows = np.unique(self.match(np.array(group[:1]))[1])
                 if len(rows) >= at_least:
                     yield np.array(group, dtype=np.int64), rows
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnRow:
+    """Each query matches the one gallery row that is itself: the i-th query is the gallery row `first` + i.
+
+    Attributes:
+        n_queries: the number of queries.
+        n_rows: gallery rows from here on are nobody's; 0: nobody is in the gallery.
+        first: the row of the first query; below 0 where the first ones are not in this part of the gallery.
+    """
+
+    n_queries: int
+    n_rows: int
+    first: int = 0
+
+    @property
+    def pairs(self) -> Rows:
+        """For each query, whether it is in the gallery."""
+        found = np.zeros(self.n_queries, np.int64)
+        found[max(-self.first, 0) : max(self.n_rows - self.first, 0)] = 1
+        return found
+
+    def match(self, queries: Rows) -> tuple[Rows, Rows]:
+        """These queries themselves."""
+        rows = queries + self.first
+        there = np.flatnonzero((rows >= 0) & (rows < self.n_rows))
+        return there, rows[there]
+
+    def part(self, queries: slice, rows: slice) -> OwnRow:
+        """The same for some of the queries and some of the gallery."""
+        n_rows = min(self.n_rows, rows.stop) - rows.start
+        return OwnRow(queries.stop - queries.start, max(n_rows, 0), self.first + queries.start - rows.start)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,6 +263,13 @@ def _integers(values: Iterable[int], n: int) -> Rows:
     return np.fromiter(values, np.int64, n)
 
 
+def _narrow(values: Iterable[int] | Rows, n: int) -> Narrow:
+    """Numbers below the number of all rows or keys."""
+    if isinstance(values, np.ndarray):
+        return values.astype(np.int32) if int(values.max(initial=0)) <= MOST_NARROW else values
+    return np.fromiter(values, np.int32 if n <= MOST_NARROW else np.int64, n)
+
+
 def starts_of(counts: Rows) -> Rows:
     """Where the run of each owner begins, and where the last one ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
@@ -229,9 +280,9 @@ def owners_of(starts: Rows) -> Rows:
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
-def take_runs(starts: Rows, values: Rows, which: Rows) -> tuple[Rows, Rows]:
+def take_runs(starts: Rows, values: Narrow, which: Rows) -> tuple[Rows, Rows]:
     """The runs of these owners one after the other, each value with the place of its owner in `which`."""
     sizes = np.diff(starts)[which]
     # The k-th value of a run is the k-th behind its start.
     offsets = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.repeat(np.arange(len(which)), sizes), values[np.repeat(starts[which], sizes) + offsets]
+    return np.repeat(np.arange(len(which)), sizes), values[np.repeat(starts[which], sizes) + offsets].astype(np.int64)

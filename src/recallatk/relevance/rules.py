@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recallatk.relevance.judgements import Relevance
-from recallatk.relevance.matching import Keys, Matcher, Matching, PairMatching, RadiusMatching
+from recallatk.relevance.matching import Keys, Matcher, Matching, OwnRow, PairMatching, RadiusMatching
 from recallatk.types import (
     EmbeddingSet,
     EvalProtocol,
@@ -115,9 +115,7 @@ def _ignored(
     other = sides[1][1]
     rules: dict[str, Matcher] = {}
     if protocol.exclude_self == "id":
-        rules["the query itself (exclude_self=id)"] = _matching(
-            *same_image_keys(query, gallery, by="identity"), Keys.known
-        )
+        rules["the query itself (exclude_self=id)"] = _itself(query, gallery)
     if protocol.exclude_self == "content":
         for name, side in sides:
             if side.content is None:
@@ -138,6 +136,16 @@ def _ignored(
     if judged is not None:
         rules[f"junk by the qrels ({judged.rule})"] = judged.junk
     return rules
+
+
+def _itself(query: Samples, gallery: Samples | None) -> Matcher:
+    """Which gallery rows are the query itself."""
+    own = query.identity
+    if gallery is None and (own is None or own is query.ids):  # ids are unique
+        return OwnRow(len(query), len(query))
+    if gallery is not None and (own is None or gallery.identity is None):  # made-up names never match across sets
+        return OwnRow(len(query), 0)
+    return _matching(*same_image_keys(query, gallery, by="identity"), Keys.known)
 
 
 def _have_label(rows: Samples, labels: Sequence[str]) -> npt.NDArray[np.bool_]:

@@ -11,10 +11,13 @@ import numpy as np
 
 from recallatk.run.encoded import EncodedDataset
 from recallatk.signature import Side
-from recallatk.types import EmbeddingSet, RecallatkError, SampleSet, each_label
+from recallatk.types import EmbeddingSet, HexDigests, RecallatkError, SampleSet, Texts, each_label
 
 ROLES = ("query", "gallery", "both")
 DIGEST_DIGITS = 16
+ROWS_A_GROUP = 2**15
+"""Rows that are written together: what is made of them on the way takes hundreds of bytes each."""
+
 _GROUP = "group."
 _POSITION = ("easting", "northing")
 
@@ -35,7 +38,7 @@ class SavedSamples(Mapping[str, SampleSet]):
         return len(self._sets)
 
     @property
-    def digests(self) -> dict[str, tuple[str, ...]]:
+    def digests(self) -> dict[str, Sequence[str]]:
         """The hash of each row's embedding, by role; a role is absent where none were kept."""
         return {role: digests for role, (_, digests) in self._sets.items() if digests is not None}
 
@@ -44,19 +47,18 @@ class SavedSamples(Mapping[str, SampleSet]):
         return _read(self.path) if self.path.is_file() else {}
 
 
-def row_digests(rows: EmbeddingSet) -> tuple[str, ...]:
+def row_digests(rows: EmbeddingSet) -> Texts:
     """The first 16 hex digits of the sha256 of each row as little-endian float32."""
-    digests = Side("q", rows).row_digests[:, : DIGEST_DIGITS // 2]
-    return tuple(np.ascontiguousarray(digests).tobytes().hex(" ", DIGEST_DIGITS // 2).split())
+    return HexDigests(Side("q", rows).row_digests[:, : DIGEST_DIGITS // 2])
 
 
-def digests_of(encoded: EncodedDataset, roles: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def digests_of(encoded: EncodedDataset, roles: Iterable[str]) -> dict[str, Texts]:
     """The hash of each row of what was evaluated, by the role it has in a report."""
     sets = {"query": encoded.query, "gallery": encoded.gallery, "both": encoded.query}
     return {role: row_digests(rows) for role in roles if (rows := sets[role]) is not None}
 
 
-def write_samples(path: Path, samples: Mapping[str, SampleSet], digests: Mapping[str, tuple[str, ...]]) -> None:
+def write_samples(path: Path, samples: Mapping[str, SampleSet], digests: Mapping[str, Sequence[str]]) -> None:
     """Write a row for each query and gallery item.
 
     It is a file of its own, because queries.parquet has a row a query only, and sixty thousand hashes in JSON would
@@ -65,26 +67,33 @@ def write_samples(path: Path, samples: Mapping[str, SampleSet], digests: Mapping
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns: dict[str, list[Any]] = {"role": [], "id": [], "label": [], "same": [], "content": [], "embedding": []}
     groups = sorted({name for side in samples.values() for name in side.groups})
-    columns |= {name: [] for name in (*_POSITION, *(_GROUP + name for name in groups))}
-    for role, side in samples.items():
-        n = len(side)
-        nothing: Sequence[None] = [None] * n
-        columns["role"] += [role] * n
-        columns["id"] += side.ids or nothing
-        columns["label"] += [list(each_label(label)) for label in side.labels]
-        columns["same"] += nothing if side.identity is None or side.identity == side.ids else side.identity
-        columns["content"] += side.content or nothing
-        columns["embedding"] += digests.get(role, nothing)
-        for axis, name in enumerate(_POSITION):
-            columns[name] += nothing if side.positions is None else side.positions[:, axis].tolist()
-        for name in groups:
-            columns[_GROUP + name] += side.groups.get(name, nothing)
-    kinds = {"label": pa.list_(pa.string()), **dict.fromkeys(_POSITION, pa.float64())}
-    table = pa.table({name: pa.array(values, kinds.get(name, pa.string())) for name, values in columns.items()})
-    with path.open("wb") as stream:  # Arrow would take some names for addresses
-        pq.write_table(table, stream)
+    text, number = pa.string(), pa.float64()
+    kinds = {"role": text, "id": text, "label": pa.list_(text), "same": text, "content": text, "embedding": text}
+    kinds |= {**dict.fromkeys(_POSITION, number), **{_GROUP + name: text for name in groups}}
+    # Arrow would take some names for addresses.
+    with path.open("wb") as stream, pq.ParquetWriter(stream, pa.schema(kinds)) as writer:
+        for role, side in samples.items():
+            columns = _columns(side, groups) | {"embedding": digests.get(role)}
+            for start in range(0, len(side), ROWS_A_GROUP):
+                some = slice(start, min(start + ROWS_A_GROUP, len(side)))
+                empty = [None] * (some.stop - start)
+                cells = {name: empty if column is None else column[some] for name, column in columns.items()}
+                cells["role"] = [role] * (some.stop - start)
+                cells["label"] = [each_label(label) for label in side.labels[some]]
+                writer.write_table(pa.table({name: pa.array(cells[name], kind) for name, kind in kinds.items()}))
+
+
+def _columns(side: SampleSet, groups: Sequence[str]) -> dict[str, Any]:
+    """All but role, label and hash; None where nothing is known."""
+    positions = (None, None) if side.positions is None else side.positions.T
+    return {
+        "id": side.ids,
+        "same": None if side.identity == side.ids else side.identity,
+        "content": side.content,
+        **dict(zip(_POSITION, positions, strict=True)),
+        **{_GROUP + name: side.groups.get(name) for name in groups},
+    }
 
 
 def _read(path: Path) -> dict[str, tuple[SampleSet, tuple[str, ...] | None]]:

@@ -47,6 +47,7 @@ from recallatk.types.sets import (
     Stored,
     View,
 )
+from recallatk.types.texts import HexDigests, RowNumbers, Texts
 
 __all__ = [
     "LARGEST_K",
@@ -61,6 +62,7 @@ __all__ = [
     "EvalProtocol",
     "ExcludeSelf",
     "Float32Rows",
+    "HexDigests",
     "ImageSet",
     "IntervalMethod",
     "IntervalRule",
@@ -75,6 +77,7 @@ __all__ = [
     "RankedLists",
     "RecallatkError",
     "RelevanceKind",
+    "RowNumbers",
     "SampleSet",
     "Samples",
     "Similarity",
@@ -82,6 +85,7 @@ __all__ = [
     "Stored",
     "StoredRows",
     "TextEncoder",
+    "Texts",
     "Ties",
     "View",
     "as_ids",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import operator
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from recallatk.types.errors import RecallatkError
 from recallatk.types.memo import Memo
+from recallatk.types.texts import HexDigests, Texts
 
 Label: TypeAlias = str | tuple[str, ...]
 """One label as text, or the several labels of one sample (an empty tuple: none)."""
@@ -153,11 +154,14 @@ def as_labels(values: Iterable[Any], name: str, *, kind: LabelKind = "text") -> 
     if types == {int}:
         return tuple(Memo(str).each(values)), "integer"
     if types == {str} and all(values):
-        return tuple(Memo(_composed).each(values)), kind
+        composed = tuple(map(Memo(_composed).__getitem__, values))
+        # Labels that need nothing done stay where they are: sets that are made of each other share one column.
+        unchanged = type(values) is tuple and all(map(operator.is_, composed, values))
+        return (values if unchanged else composed), kind  # type: ignore[return-value]  # mypy keeps the other type
     return _labels_one_by_one(values, name, kind)
 
 
-def _labels_one_by_one(values: list[Any], name: str, kind: LabelKind) -> tuple[tuple[Label, ...], LabelKind]:
+def _labels_one_by_one(values: Sequence[Any], name: str, kind: LabelKind) -> tuple[tuple[Label, ...], LabelKind]:
     """Labels that are not all plain integers or plain texts."""
     labels: list[Label] = []
     kinds: dict[LabelKind, Any] = {}
@@ -200,7 +204,7 @@ def _labels_one_by_one(values: list[Any], name: str, kind: LabelKind) -> tuple[t
     return tuple(labels), next(iter(kinds), kind)
 
 
-def _label_list(values: Any, name: str) -> list[Any]:
+def _label_list(values: Any, name: str) -> Sequence[Any]:
     if values is None:
         raise RecallatkError(f"{name}: there are no labels; give one a row")
     if isinstance(values, str):
@@ -237,9 +241,18 @@ def as_texts(values: Iterable[Any]) -> tuple[str, ...]:
     """A column of anything as text; an empty text says "unknown"."""
     values = _listed(values)
     types = set(map(type, values))
-    if types == {int} or (types == {str} and "".join(values).isascii()):
-        return tuple(map(str, values))
-    return tuple("" if _is_unknown(value) else valid_text(str(value)) for value in values)
+    if types == {int} or (types == {str} and all(map(str.isascii, values))):
+        return values if type(values) is tuple and types == {str} else tuple(map(str, values))
+    texts = tuple("" if _is_unknown(value) else valid_text(str(value)) for value in values)
+    return values if type(values) is tuple and all(map(operator.is_, texts, values)) else texts
+
+
+def as_content(values: Iterable[Any]) -> Sequence[str]:
+    """A column of hashes as text, held as bytes where every row has one."""
+    if isinstance(values, HexDigests):
+        return values
+    texts = as_texts(values)
+    return HexDigests.of(texts) or texts
 
 
 def as_ids(values: Iterable[Any], name: str) -> tuple[str, ...]:
@@ -262,14 +275,21 @@ def valid_text(text: str) -> str:
     >>> valid_text("caf\udce9")
     'caf\\udce9'
     """
-    return text.encode("utf-8", "backslashreplace").decode()
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
 
 
 def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", valid_text(text))
+    composed = unicodedata.normalize("NFC", valid_text(text))
+    return text if composed == text else composed  # the object that is there already
 
 
-def _listed(values: Iterable[Any]) -> list[Any]:
+def _listed(values: Iterable[Any]) -> Sequence[Any]:
+    if isinstance(values, tuple | list | Texts):
+        return values
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 

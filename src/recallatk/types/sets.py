@@ -10,19 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 import numpy as np
 import numpy.typing as npt
 
-from recallatk.types.checks import (
-    Label,
-    LabelKind,
-    as_ids,
-    as_labels,
-    as_positions,
-    as_rows,
-    as_texts,
-    take_rows,
-    unusable_rows,
-)
+from recallatk.types.checks import Label, LabelKind, as_ids, as_rows, take_rows, unusable_rows
+from recallatk.types.columns import normalise_columns, take_columns
 from recallatk.types.errors import RecallatkError
 from recallatk.types.protocol import EvalProtocol
+from recallatk.types.texts import RowNumbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +66,7 @@ class Samples(Protocol):
         """Named columns."""
 
     @property
-    def content(self) -> tuple[str, ...] | None:
+    def content(self) -> Sequence[str] | None:
         """sha256 of each image's bytes."""
 
     @property
@@ -90,7 +82,7 @@ class Samples(Protocol):
         """How messages call this set."""
 
     @property
-    def row_ids(self) -> tuple[str, ...]:
+    def row_ids(self) -> Sequence[str]:
         """The ids, or row numbers where none were given."""
 
     @property
@@ -186,7 +178,7 @@ class ImageSet:
     kind: ElementKind = "image"
 
     def __post_init__(self) -> None:
-        _normalise_columns(self, len(self.elements), f"{self.kind}s", f"{self.kind} set")
+        normalise_columns(self, len(self.elements), f"{self.kind}s", f"{self.kind} set")
         if self.boxes is not None and len(self.boxes) != len(self.elements):
             raise RecallatkError(f"image set: {len(self.boxes)} boxes for {len(self.elements)} images; give one each")
 
@@ -197,7 +189,7 @@ class ImageSet:
         """The set of these rows, in this order."""
         boxes = None if self.boxes is None else tuple(self.boxes[r] for r in rows)
         elements = tuple(self.elements[r] for r in rows)
-        return dataclasses.replace(self, elements=elements, boxes=boxes, **_take_columns(self, rows))
+        return dataclasses.replace(self, elements=elements, boxes=boxes, **take_columns(self, rows))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,9 +248,9 @@ class _Rows:
         raise NotImplementedError
 
     @property
-    def row_ids(self) -> tuple[str, ...]:
+    def row_ids(self) -> Sequence[str]:
         """The ids, or row numbers where none were given."""
-        return self.ids if self.ids is not None else tuple(str(row) for row in range(len(self)))
+        return RowNumbers(len(self)) if self.ids is None else self.ids
 
     @property
     def identity(self) -> tuple[str, ...] | None:
@@ -291,7 +283,7 @@ class EmbeddingSet(_Rows):
     ids: tuple[str, ...] | None = None
     same: tuple[str, ...] | None = None
     groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    content: tuple[str, ...] | None = None
+    content: Sequence[str] | None = None
     positions: npt.NDArray[np.float64] | None = None
     label_kind: LabelKind = "text"
     name: str = "embeddings"
@@ -299,7 +291,7 @@ class EmbeddingSet(_Rows):
     def __post_init__(self) -> None:
         array = as_rows(self.embeddings, self.name)
         object.__setattr__(self, "embeddings", array)
-        _normalise_columns(self, len(array), "embedding rows", self.name)
+        normalise_columns(self, len(array), "embedding rows", self.name)
         bad = unusable_rows(array)
         if bad:
             row, why = bad[0]
@@ -315,7 +307,7 @@ class EmbeddingSet(_Rows):
     def take(self, rows: Sequence[int]) -> EmbeddingSet:
         """The set of these rows, in this order."""
         index = np.asarray(rows, dtype=np.int64)
-        return dataclasses.replace(self, embeddings=take_rows(self.embeddings, index), **_take_columns(self, rows))
+        return dataclasses.replace(self, embeddings=take_rows(self.embeddings, index), **take_columns(self, rows))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -326,14 +318,14 @@ class SampleSet(_Rows):
     ids: tuple[str, ...] | None = None
     same: tuple[str, ...] | None = None
     groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    content: tuple[str, ...] | None = None
+    content: Sequence[str] | None = None
     positions: npt.NDArray[np.float64] | None = None
     label_kind: LabelKind = "text"
     name: str = "samples"
 
     def __post_init__(self) -> None:
         given: Any = self.ids if self.labels is None else self.labels
-        _normalise_columns(self, 0 if given is None else len(given), "samples", self.name)
+        normalise_columns(self, 0 if given is None else len(given), "samples", self.name)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -343,48 +335,3 @@ def _normalise_pairs(pairs: Qrels | RankedLists, name: str) -> None:
     """Bring ids to the text that the ids of samples become."""
     for field in ("query_ids", "gallery_ids"):
         object.__setattr__(pairs, field, as_ids(getattr(pairs, field), name))
-
-
-def _normalise_columns(rows: ImageSet | EmbeddingSet | SampleSet, n: int, noun: str, name: str) -> None:
-    """Bring ids, labels, same, groups and content to tuples of text, and check that all are aligned."""
-    given: Any = rows.labels
-    labels, kind = as_labels([()] * n if given is None else given, name, kind=rows.label_kind)
-    columns: dict[str, tuple[Any, ...]] = {"labels": labels}
-    for field in ("ids", "same", "content"):
-        values = getattr(rows, field, None)
-        if values is not None:
-            columns[field] = as_texts(values) if field == "content" else as_ids(values, name)
-    for column, values in rows.groups.items():
-        if isinstance(values, str):
-            raise RecallatkError(f"{name}: the column {column!r} is one text ({values!r}); give one a row")
-    groups = {column: as_texts(values) for column, values in rows.groups.items()}
-    if rows.positions is not None:
-        object.__setattr__(rows, "positions", as_positions(rows.positions, n, name))
-    for column, values in (*columns.items(), *groups.items()):
-        if len(values) != n:
-            raise RecallatkError(f"{name}: {len(values)} {column} for {n} {noun}; there must be one for each")
-    for field, values in columns.items():
-        object.__setattr__(rows, field, values)
-    object.__setattr__(rows, "groups", groups)
-    object.__setattr__(rows, "label_kind", kind)
-    ids = columns.get("ids")
-    if ids is not None and len(set(ids)) != n:
-        seen: set[str] = set()
-        twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-        raise RecallatkError(f"{name}: the id {twice!r} occurs more than once; ids must be unique within a set")
-
-
-def _take_columns(rows: ImageSet | EmbeddingSet, index: Sequence[int]) -> dict[str, Any]:
-    """The columns of these rows; content is one of embeddings only."""
-
-    def pick(values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        return None if values is None else tuple(values[r] for r in index)
-
-    return {
-        "ids": pick(rows.ids),
-        "labels": pick(rows.labels),
-        "same": pick(rows.same),
-        "groups": {column: pick(values) for column, values in rows.groups.items()},
-        "positions": None if rows.positions is None else rows.positions[np.asarray(index, dtype=np.int64)],
-        **({"content": pick(rows.content)} if isinstance(rows, EmbeddingSet) else {}),
-    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -156,7 +157,7 @@ def _roles_moved(rows: dict[str, SampleSet], again: Repeated) -> list[Moved]:
     return [Moved("images", f"the sides were {' and '.join(rows)}, and are {' and '.join(again.samples)} now")]
 
 
-def _kept_embeddings(folder: Path, rows: dict[str, SampleSet], digests: dict[str, tuple[str, ...]]) -> list[Moved]:
+def _kept_embeddings(folder: Path, rows: dict[str, SampleSet], digests: Mapping[str, Sequence[str]]) -> list[Moved]:
     """Whether the embeddings that the run keeps are still those that were evaluated."""
     try:
         kept = kept_digests(folder, rows) if digests else {}

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Repeated:
     """
 
     samples: Mapping[str, SampleSet]
-    digests: Mapping[str, tuple[str, ...]]
+    digests: Mapping[str, Sequence[str]]
     how: str
     report: Report | None = None
     provenance: Provenance | None = None

@@ -10,7 +10,7 @@ from recallatk.types import SampleSet, each_label
 from recallatk.verification.outcome import Moved
 from recallatk.wording import counted
 
-Digests = tuple[str, ...] | None
+Digests = Sequence[str] | None
 
 
 class Side:
@@ -132,7 +132,7 @@ class Side:
 def match_sides(
     then: Mapping[str, SampleSet],
     now: Mapping[str, SampleSet],
-    digests: tuple[Mapping[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]],
+    digests: tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]],
     unusable: Mapping[str, str],
     texts: Collection[str],
 ) -> list[Side]:

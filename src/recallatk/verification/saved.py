@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def load_kept(folder: Path) -> EncodedDataset:
     return load_encoded(*kept_files(folder), on_error="skip", labels_required=False)
 
 
-def kept_digests(folder: Path, roles: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def kept_digests(folder: Path, roles: Iterable[str]) -> Mapping[str, Sequence[str]]:
     """The hashes of the embeddings that the run keeps, by role; empty where it keeps none.
 
     Raises:
