@@ -61,7 +61,7 @@ def test_power_is_that_of_statsmodels(discordance, share, n):
     expected = TTestPower().power(effect, n, 0.05)
     assert 0 <= found <= 1
     if expected == expected:  # it has no number for large samples and effects
-        assert found == pytest.approx(expected, abs=5e-6)
+        assert found == pytest.approx(expected, abs=2e-5)  # from 100,000 queries on it is the normal power
 
 
 @settings(max_examples=60, deadline=None)
