@@ -329,7 +329,10 @@ def test_the_command_prints_the_same(engine, tmp_path):
     assert "cluster: 1 node, 2 cores, 0 GPUs\n" in plan.out
     assert "ranking: 90 queries x 90 scores\ncut: 8 blocks of 12 queries\ntasks: 8\n" in plan.out
     assert "time to rank (estimated): under 1 s" in plan.out
-    assert recallatk(*score, "--cluster", "ray", "--parts", "x").code == 2
+    kept = recallatk(*score, "--cluster", "ray", "--parts", tmp_path / "kept")
+    assert (kept.code, kept.out) == (0, recallatk(*score).out)
+    assert not any(path.is_file() for path in tmp_path.glob("kept/**/*")), "what was kept goes with the command"
+    assert recallatk(*score, "--cluster", "ray", "--num-gpus", "1").code == 2
     assert "use fewer --threads" in recallatk(*command, "--cluster", "ray", "--threads", "64").err
     assert recallatk(*command, "--dry-run").code == 2
 

@@ -21,7 +21,7 @@ import numpy as np
 from recallatk.embeddings import parts
 from recallatk.ranking import Keep, Ranking
 from recallatk.report import Report
-from recallatk.types import RecallatkError
+from recallatk.types import Ended, RecallatkError
 
 _BLOCK = re.compile(r"block-(\d{12,})-(\d{12,})-([0-9a-f]{16})\.npz")
 """The first query, the one behind the last, and the checksum."""
@@ -51,6 +51,8 @@ def kept_in(folder: str) -> Iterator[Kept]:
     kept = Kept(folder)
     try:
         yield kept
+    except Ended:  # by a signal, which may come before all is delivered
+        raise
     except (SystemExit, BrokenPipeError):  # all is delivered: a condition is not met, the reader has seen enough
         _remove(kept)
         raise
