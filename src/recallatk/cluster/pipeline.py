@@ -287,7 +287,8 @@ class _Encode:
 
 def _of_the_encoder(error: Exception, called: str) -> str:
     """What the encoder raised, where, and what it was called with: there is no traceback on another machine."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "site-packages" not in frame.filename]
+    every = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in every if "site-packages" not in frame.filename] or every  # all of it is installed
     where = f"{frames[-1].filename}, line {frames[-1].lineno}"
     return f"the encoder raised {type(error).__name__}: {first_line(error)} ({where}); {called}"
 
