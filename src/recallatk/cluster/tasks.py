@@ -105,7 +105,7 @@ class Known:
 
 def know(found: Positives, limit: Counts | None) -> Known:
     """What the first pass at depth "all" found out."""
-    return Known(compact(dataclasses.replace(found.levels, gains=None, ideal_gains=None)), limit)
+    return Known(compact(dataclasses.replace(wide(found).levels, gains=None, ideal_gains=None)), limit)
 
 
 def count_all(
