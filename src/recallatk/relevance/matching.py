@@ -1,4 +1,4 @@
-"""Which gallery rows belong to a query: by shared keys, by listed pairs, or by position."""
+"""Which gallery rows belong to a query: by shared keys, as itself, by listed pairs, or by position."""
 
 from __future__ import annotations
 
