@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import pickle
 import tracemalloc
@@ -69,6 +70,13 @@ def test_sets_made_of_each_other_share_their_columns() -> None:
     assert copy.ids is rows.ids
     assert copy.same is rows.ids
     assert copy.groups["camera"] is rows.groups["camera"]
+
+
+def test_labels_that_an_array_or_an_enumeration_gave_are_plain_texts() -> None:
+    label = enum.StrEnum("Label", ["CAT"]).CAT
+    rows = EmbeddingSet(np.eye(3), [np.str_("a dog"), label, (np.str_("a cow"), label)])
+    assert [type(text) for text in (*rows.labels[:2], *rows.labels[2])] == [str] * 4
+    assert repr(rows.labels) == "('a dog', 'cat', ('a cow', 'cat'))"
 
 
 def test_equal_labels_of_a_file_are_one_object(tmp_path) -> None:

@@ -125,6 +125,17 @@ def test_a_row_is_itself_in_any_part(n, known, data):
         assert [part.tolist() for part in one.match(every)] == [part.tolist() for part in other.match(every)]
 
 
+def test_parts_hold_where_keys_and_rows_together_take_more_than_four_bytes():
+    n = 70_000
+    labels = Keys.known(list(map(str, np.random.default_rng(0).permutation(n) // 2)))
+    matching, rows = Matching.of(labels, labels), slice(n // 3, n)
+    assert (n // 2) * n > 2**31
+    owners, found = matching.match(np.arange(n))
+    there = (found >= rows.start) & (found < rows.stop)
+    own = matching.part(slice(0, n), rows).match(np.arange(n))
+    assert set(zip(*own, strict=True)) == set(zip(owners[there], found[there] - rows.start, strict=True))
+
+
 @pytest.mark.parametrize("ids", [None, ["a", "b", "", "d"]])
 def test_alone_a_set_needs_no_room_to_know_itself(ids):
     relevance = build_relevance(rows("aabb", ids=ids), None, EvalProtocol())

@@ -113,11 +113,12 @@ def _equal_content(query: Samples, gallery: Samples | None) -> list[str]:
             unlike += copies > alike[content, label] - (itself_alike[content, key, label] if key else 0)
     if not copied:
         return []
-    first = min(copied, key=lambda row: query.row_ids[row])
+    first = min(copied, key=query.row_ids.__getitem__)
+    its_content = query.content[first]
     twin = min(
         name
         for name, content, key in zip(other.row_ids, other.content, keys, strict=True)
-        if content == query.content[first] and not (key and key == own_keys[first])
+        if content == its_content and not (key and key == own_keys[first])
     )
     other_label = f", {unlike} of them under another label" if unlike else ""
     return [

@@ -1,4 +1,4 @@
-"""Which gallery rows belong to a query: by shared keys, by listed pairs, or by position."""
+"""Which gallery rows belong to a query: by shared keys, as itself, by listed pairs, or by position."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ class Matching:
         keys, codes = np.unique(self.query_keys[starts[0] : starts[-1]], return_inverse=True)
         width, pairs = self._pairs
         first, last = min(rows.start, width), min(rows.stop, width)
-        begin, end = np.searchsorted(pairs, keys * width + first), np.searchsorted(pairs, keys * width + last)
+        before = keys.astype(np.int64) * width  # keys and rows together do not fit in four bytes
+        begin, end = np.searchsorted(pairs, before + first), np.searchsorted(pairs, before + last)
         sizes = end - begin
         places = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes - begin, sizes)
         return Matching(starts - starts[0], codes, starts_of(sizes), pairs[places] % width - rows.start)

@@ -308,7 +308,7 @@ def _column_keys(name: str, rows: Samples, columns: Sequence[str]) -> Keys:
         if column == "label":
             values.append(Memo(each_label).each(rows.labels))
         elif column in rows.groups:
-            values.append(Memo(cell_keys).each(rows.groups[column]))
+            values.append(Memo(_cell_keys).each(rows.groups[column]))
         else:
             there = ", ".join(["label", *sorted(rows.groups)])
             raise RecallatkError(f"{name}: ignore_same names the column {column!r}, but the columns are: {there}")
@@ -317,6 +317,6 @@ def _column_keys(name: str, rows: Samples, columns: Sequence[str]) -> Keys:
     return Keys.of(combinations.each(zip(*values, strict=True)))
 
 
-def cell_keys(value: str) -> tuple[str, ...]:
+def _cell_keys(value: str) -> tuple[str, ...]:
     """The keys of a cell: an empty text is unknown and has none."""
     return (value,) if value else ()

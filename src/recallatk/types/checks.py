@@ -272,6 +272,8 @@ def as_ids(values: Iterable[Any], name: str) -> tuple[str, ...]:
 def valid_text(text: str) -> str:
     r"""Text that can be written as UTF-8: half a surrogate pair, as in a file name of other bytes, is made visible.
 
+    It is a plain `str`, also where a NumPy array or an enumeration gave the text.
+
     >>> valid_text("caf\udce9")
     'caf\\udce9'
     """
@@ -279,11 +281,12 @@ def valid_text(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         return text.encode("utf-8", "backslashreplace").decode()
-    return text
+    return str.__str__(text)
 
 
 def _composed(text: str) -> str:
-    composed = unicodedata.normalize("NFC", valid_text(text))
+    text = valid_text(text)
+    composed = unicodedata.normalize("NFC", text)
     return text if composed == text else composed  # the object that is there already
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +87,7 @@ class HexDigests(Texts):
         """Hex texts of sha256 as their bytes, half as many; None if some text is another."""
         if not texts or not all(map(_SHA256.fullmatch, texts)):
             return None
-        parts = (bytes.fromhex("".join(part)) for part in _blocks(texts))
+        parts = (bytes.fromhex("".join(texts[start : start + AT_ONCE])) for start in range(0, len(texts), AT_ONCE))
         return cls(np.frombuffer(b"".join(parts), np.uint8).reshape(len(texts), -1))
 
     def __len__(self) -> int:
@@ -101,9 +100,3 @@ class HexDigests(Texts):
     def take(self, rows: Sequence[int]) -> HexDigests:
         """The hashes of these rows, in this order."""
         return HexDigests(self.digests[np.asarray(rows, dtype=np.int64)])
-
-
-def _blocks(texts: Sequence[Any]) -> Iterator[list[Any]]:
-    waiting = iter(texts)
-    while block := list(itertools.islice(waiting, AT_ONCE)):
-        yield block
