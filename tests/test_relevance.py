@@ -125,6 +125,17 @@ def test_a_row_is_itself_in_any_part(n, known, data):
         assert [part.tolist() for part in one.match(every)] == [part.tolist() for part in other.match(every)]
 
 
+def test_keys_and_rows_of_four_bytes_are_found_in_any_part():
+    """A key times the rows takes more than four bytes, from two thousand labels of a million rows on."""
+    rows = 1_999_999_999
+    keys = np.arange(3, dtype=np.int32)
+    one = Matching(np.arange(4), keys, np.arange(4), np.array([5, 10**9, rows], np.int32))
+    for query, row in enumerate([5, 10**9, rows]):
+        owners, found = one.part(slice(0, 3), slice(row - 2, row + 1)).match(keys)
+        assert (owners.tolist(), found.tolist()) == ([query], [2])
+
+
+
 @pytest.mark.parametrize("ids", [None, ["a", "b", "", "d"]])
 def test_alone_a_set_needs_no_room_to_know_itself(ids):
     relevance = build_relevance(rows("aabb", ids=ids), None, EvalProtocol())

@@ -105,6 +105,7 @@ class Matching:
         """The same rule for some of the queries and some of the gallery; only keys of these queries are left."""
         starts = self.query_starts[queries.start : queries.stop + 1]
         keys, codes = np.unique(self.query_keys[starts[0] : starts[-1]], return_inverse=True)
+        keys = keys.astype(np.int64)  # key * width takes more than four bytes
         width, pairs = self._pairs
         first, last = min(rows.start, width), min(rows.stop, width)
         begin, end = np.searchsorted(pairs, keys * width + first), np.searchsorted(pairs, keys * width + last)
