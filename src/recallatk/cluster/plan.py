@@ -20,7 +20,7 @@ PROCESS = 200 * 2**20
 SHARE = 0.5
 """The share of a node's memory that its workers may hold; the rest is Ray's object store and the system's."""
 
-ROOM, BYTES_A_NUMBER = 0.5, 16
+ROOM, BYTES_A_NUMBER = 0.75, 16
 """The share of a worker's memory that its rows take, and what a coordinate of them does: as it was read, on the grid,
 and packed. The rest is for tiles and judged pairs."""
 
