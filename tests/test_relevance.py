@@ -135,7 +135,6 @@ def test_keys_and_rows_of_four_bytes_are_found_in_any_part():
         assert (owners.tolist(), found.tolist()) == ([query], [2])
 
 
-
 @pytest.mark.parametrize("ids", [None, ["a", "b", "", "d"]])
 def test_alone_a_set_needs_no_room_to_know_itself(ids):
     relevance = build_relevance(rows("aabb", ids=ids), None, EvalProtocol())
