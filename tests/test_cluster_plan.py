@@ -50,6 +50,16 @@ def test_at_one_core_rows_are_prepared_few_times(alone, most):
     assert prepared <= most * (n if alone else 2 * n)
 
 
+@pytest.mark.parametrize(("machines", "most"), [(1, 2), (2, 3), (16, 8)])
+def test_blocks_are_as_high_as_shards(machines, most):
+    n = 60_000
+    plan = plan_ranking(n, n, 256, [Node("one", 1, 0, 8 * GB)] * machines, alone=False, memory=GB)
+    assert plan.tasks >= 4 * machines
+    assert plan.tasks * (plan.block + plan.shard) <= most * 2 * n
+    few = plan_ranking(1000, 10**6, 256, [Node("one", 1, 0, 8 * GB)] * machines, alone=False, memory=GB)
+    assert few.block == 1000
+
+
 def test_memory_on_a_node_without_cores_is_of_no_use():
     nodes = [Node("head", 0, 0, 8 * GB), Node("worker", 2, 0, GB)]
     with pytest.raises(RecallatkError, match="the largest, worker, has 2 cores, 0 GPUs, 1,000 MB"):

@@ -115,7 +115,8 @@ def plan_ranking(
         parts = math.ceil(n_gallery / shard)
         return RankingPlan(block, shard, memory, parts * (parts + 1) // 2, slots, most_pairs(memory, dim))
     kept = int(KEPT_SECONDS * slots / (n_gallery * dim * SECONDS_A_PRODUCT))
-    block = _rows(n_queries, 1, min(most, max(kept, KEPT_ROWS)))
+    square = round(math.sqrt(wanted * n_queries / n_gallery))  # blocks as high as shards: fewest rows are prepared
+    block = _rows(n_queries, max(square, 1), min(most, max(kept, KEPT_ROWS)))
     blocks = math.ceil(n_queries / block)
     shard = _rows(n_gallery, math.ceil(wanted / blocks), most)
     return RankingPlan(block, shard, memory, blocks * math.ceil(n_gallery / shard), slots)
