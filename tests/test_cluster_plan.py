@@ -41,6 +41,25 @@ def test_what_no_node_has_together_is_one_line_before_anything_starts(asked, sai
     assert task_memory(NODES, 90 * GB, 32) == 90 * GB
 
 
+@pytest.mark.parametrize(("alone", "most"), [(False, 2), (True, 3)])
+def test_at_one_core_rows_are_prepared_few_times(alone, most):
+    """What a cluster costs beside one process, which prepares each row once: the rest of the work is the same."""
+    n = 100_000
+    plan = plan_ranking(n, n, 256, [Node("one", 1, 0, 8 * GB)], alone=alone, memory=GB)
+    prepared = plan.tasks * (plan.block + plan.shard)
+    assert prepared <= most * (n if alone else 2 * n)
+
+
+@pytest.mark.parametrize(("machines", "most"), [(1, 2), (2, 3), (16, 8)])
+def test_blocks_are_as_high_as_shards(machines, most):
+    n = 60_000
+    plan = plan_ranking(n, n, 256, [Node("one", 1, 0, 8 * GB)] * machines, alone=False, memory=GB)
+    assert plan.tasks >= 4 * machines
+    assert plan.tasks * (plan.block + plan.shard) <= most * 2 * n
+    few = plan_ranking(1000, 10**6, 256, [Node("one", 1, 0, 8 * GB)] * machines, alone=False, memory=GB)
+    assert few.block == 1000
+
+
 def test_memory_on_a_node_without_cores_is_of_no_use():
     nodes = [Node("head", 0, 0, 8 * GB), Node("worker", 2, 0, GB)]
     with pytest.raises(RecallatkError, match="the largest, worker, has 2 cores, 0 GPUs, 1,000 MB"):

@@ -20,7 +20,7 @@ PROCESS = 200 * 2**20
 SHARE = 0.5
 """The share of a node's memory that its workers may hold; the rest is Ray's object store and the system's."""
 
-ROOM, BYTES_A_NUMBER = 0.5, 16
+ROOM, BYTES_A_NUMBER = 0.75, 16
 """The share of a worker's memory that its rows take, and what a coordinate of them does: as it was read, on the grid,
 and packed. The rest is for tiles and judged pairs."""
 
@@ -115,7 +115,8 @@ def plan_ranking(
         parts = math.ceil(n_gallery / shard)
         return RankingPlan(block, shard, memory, parts * (parts + 1) // 2, slots, most_pairs(memory, dim))
     kept = int(KEPT_SECONDS * slots / (n_gallery * dim * SECONDS_A_PRODUCT))
-    block = _rows(n_queries, 1, min(most, max(kept, KEPT_ROWS)))
+    square = round(math.sqrt(wanted * n_queries / n_gallery))  # blocks as high as shards: fewest rows are prepared
+    block = _rows(n_queries, max(square, 1), min(most, max(kept, KEPT_ROWS)))
     blocks = math.ceil(n_queries / block)
     shard = _rows(n_gallery, math.ceil(wanted / blocks), most)
     return RankingPlan(block, shard, memory, blocks * math.ceil(n_gallery / shard), slots)
