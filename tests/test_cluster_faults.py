@@ -205,6 +205,32 @@ def test_a_client_from_outside_encodes_inside_the_cluster(two_cores, tmp_path):
     assert not [text for text in ray_processes().values() if re.match("ray::(_Inside|MapWorker)", text)]
 
 
+OWN = """\
+import numpy as np
+def means(batch):
+    return np.array([np.asarray(image).mean((0, 1)) for image in batch])
+def upside_down(batch):
+    print("called")
+    raise ValueError("upside down")
+"""
+
+
+def test_a_client_from_outside_takes_an_encoder_from_the_folder_it_runs_in(two_cores, tmp_path):
+    """One without a fingerprint, whose rows nobody can ask for again: they go when they were ranked, not before."""
+    shutil.copytree(PHOTOS, tmp_path / "photos")
+    (tmp_path / "own_means.py").write_text(OWN)
+    run = functools.partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=MOST_SECONDS / 3)
+    command = [*COMMAND, "eval", "photos", "--cache-dir", "cache", "--encoder"]
+    here = run([*command, "own_means:means"])
+    there = run([*command, "own_means:means", "--cluster", two_cores[1]])
+    assert (there.returncode, there.stdout, there.stderr) == (0, here.stdout, here.stderr)
+    assert not list((tmp_path / "cache" / "encoded").iterdir())
+    wrong = run([*command, "own_means:upside_down", "--cluster", two_cores[1]])
+    assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (3, "", 1), wrong.stderr
+    assert "the encoder raised ValueError: upside down" in wrong.stderr
+    assert not list((tmp_path / "cache" / "encoded").iterdir())
+
+
 def test_two_encodings_at_once_do_not_wait_for_each_other(two_cores, tmp_path):
     """A model each on both cores would leave none that reads images."""
     (tmp_path / "photos").symlink_to(PHOTOS)
