@@ -205,6 +205,15 @@ def test_a_client_from_outside_encodes_inside_the_cluster(two_cores, tmp_path):
     assert not [text for text in ray_processes().values() if re.match("ray::(_Inside|MapWorker)", text)]
 
 
+def kill_inside():
+    """Kill the first process that encodes for a client, once."""
+    end = time.monotonic() + 60
+    while not (inside := [pid for pid, text in ray_processes().items() if text.startswith("ray::_Inside.call")]):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    os.kill(inside[0], signal.SIGKILL)
+
+
 OWN = """\
 import numpy as np
 def means(batch):
@@ -222,7 +231,10 @@ def test_a_client_from_outside_takes_an_encoder_from_the_folder_it_runs_in(two_c
     run = functools.partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=MOST_SECONDS / 3)
     command = [*COMMAND, "eval", "photos", "--cache-dir", "cache", "--encoder"]
     here = run([*command, "own_means:means"])
+    running = threading.Thread(target=kill_inside)
+    running.start()
     there = run([*command, "own_means:means", "--cluster", two_cores[1]])
+    running.join()
     assert (there.returncode, there.stdout, there.stderr) == (0, here.stdout, here.stderr)
     assert not list((tmp_path / "cache" / "encoded").iterdir())
     wrong = run([*command, "own_means:upside_down", "--cluster", two_cores[1]])
