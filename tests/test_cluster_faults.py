@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import random
 import re
@@ -185,6 +186,8 @@ def two_cores():
     cluster = Cluster(initialize_head=True, head_node_args=node)
     yield cluster.address, f"ray://127.0.0.1:{port}"
     cluster.shutdown()
+    del cluster
+    gc.collect()  # files that Ray did not close are told of here, where that is ignored, and not when pytest ends
 
 
 def test_a_client_from_outside_encodes_inside_the_cluster(two_cores, tmp_path):
