@@ -123,10 +123,11 @@ def test_an_interrupted_run_goes_on_behind_what_is_finished(photos, tmp_path, sm
     changed = dataset.query.elements[10]
     shutil.copy(PHOTOS / "windmill" / "windmill.webp", changed)
     every = {file.name: file.stat().st_mtime_ns for file in parts.iterdir()}
+    (parts / "part-000002.parquet").write_bytes(b"PAR1 and no more")  # and so is a part that is damaged
     there = encode_dataset(dataset, encoder, elsewhere=elsewhere, **choices)
     assert [name for name, when in sorted(every.items()) if (parts / name).stat().st_mtime_ns != when] == [
-        "part-000001.parquet"
-    ]
+        "part-000001.parquet", "part-000002.parquet",
+    ]  # fmt: skip
     here = encode_dataset(dataset, encoder, **choices)
     np.testing.assert_array_equal(np.asarray(there.query.embeddings), here.query.embeddings)
 
@@ -143,6 +144,9 @@ def test_parts_of_something_else_are_refused(photos, tmp_path):
     anew = dataclasses.replace(elsewhere, overwrite=True)
     encode_dataset(dataset, load_encoder("color-histogram"), elsewhere=anew, **other)
     assert json.loads((tmp_path / "parts" / "manifest.json").read_text())["encoder"] == "color-histogram"
+    (tmp_path / "parts" / "manifest.json").write_bytes(b"")  # damaged: nobody knows whose they are
+    with pytest.raises(RecallatkError, match="rows of another data set, encoder"):
+        encode_dataset(dataset, load_encoder("color-histogram"), elsewhere=elsewhere, **other)
 
 
 def test_the_cache_of_a_node_is_used(photos, tmp_path):

@@ -9,10 +9,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from recallatk.cluster.encoding import Place, describe_elsewhere, discard, encode_on, holds_rows
+from recallatk.cluster.encoding import describe_elsewhere, encode_on
 from recallatk.cluster.engine import Engine, Node, Told
 from recallatk.cluster.joining import address_of, joined
 from recallatk.cluster.pipeline import Job
+from recallatk.cluster.places import Place, discard, holds_rows
 from recallatk.cluster.plan import (
     RankingPlan,
     describe_nodes,

@@ -7,11 +7,9 @@ its metadata says what became of the others.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
-import json
 import os
 import socket
 from collections import Counter
@@ -23,6 +21,7 @@ import numpy as np
 
 from recallatk.cluster.engine import Engine, first_line
 from recallatk.cluster.pipeline import Job, encoded_rows, stamp_of
+from recallatk.cluster.places import Place
 from recallatk.embeddings import parts
 from recallatk.encoding import REPLACE_FILE, SET_NAMES, Encoded, Progress, check_one_dimension, fix_encoder
 from recallatk.images import is_stored
@@ -45,73 +44,6 @@ LISTED = 2**20
 
 READ_PARTS = 4
 """Parts whose rows are kept while copies of their images are given them."""
-
-MANIFEST = "manifest.json"
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """Where rows are written.
-
-    Attributes:
-        folder: a path, or an address that pyarrow's file systems know; it gets a folder for each side.
-        key: what the rows depend on, hashed: data set, encoder, preprocessing, decode policy.
-        metadata: what each part says of them.
-        owner: as for `recallatk.embeddings.parts.PartedRows`.
-    """
-
-    folder: str
-    key: str
-    metadata: Mapping[str, Any]
-    owner: Any = None
-
-    def side(self, name: str) -> str:
-        """The folder of one side."""
-        return parts.inside(self.folder, name)
-
-    def claim(self, *, overwrite: bool = False) -> None:
-        """Make it ours; with `overwrite`, without the parts that it holds.
-
-        Raises:
-            RecallatkError: it holds the rows of something else.
-        """
-        if overwrite:
-            discard(self.folder)
-        found = parts.read_bytes(self.folder, MANIFEST)
-        there = None if found is None else json.loads(found).get("key")
-        if there not in (None, self.key) or (there is None and any(map(parts.list_parts, map(self.side, SET_NAMES)))):
-            raise RecallatkError(
-                f"{self.folder}: holds rows of another data set, encoder, preprocessing or decode policy; name another "
-                "folder, or empty this one (embed does with --overwrite)"
-            )
-        if there is None:
-            text = json.dumps({"key": self.key, "part_rows": PART_ROWS, **self.metadata}, indent=1)
-            parts.write_bytes(self.folder, MANIFEST, text.encode())
-
-    @contextlib.contextmanager
-    def claimed(self, *, overwrite: bool = False) -> Iterator[None]:
-        """Claim it for the `with` block; where that fails before it wrote a part, anybody may have it again."""
-        self.claim(overwrite=overwrite)
-        try:
-            yield
-        except BaseException:
-            if not any(map(parts.list_parts, map(self.side, SET_NAMES))):
-                parts.remove(self.folder, (MANIFEST,))
-            raise
-
-
-def holds_rows(folder: str) -> bool:
-    """Whether a place holds rows, or is somebody's."""
-    sides = (parts.list_parts(parts.inside(folder, name)) for name in SET_NAMES)
-    return any(sides) or parts.read_bytes(folder, MANIFEST) is not None
-
-
-def discard(folder: str) -> None:
-    """Remove the rows that a place holds."""
-    for name in SET_NAMES:
-        side = parts.inside(folder, name)
-        parts.remove(side, parts.list_parts(side))
-    parts.remove(folder, (MANIFEST,))
 
 
 def encode_on(
@@ -143,9 +75,7 @@ def encode_on(
     place = dataclasses.replace(place, folder=parts.found_anywhere(place.folder))
     if engine.client:  # all of it is done there, as from outside there is no pipeline
         choices = {"gpus": gpus, "overwrite": overwrite}
-        # What removes the rows is this process'.
-        there = dataclasses.replace(place, owner=None)
-        encoded: Encoded = engine.call_inside(encode_on, sets, job, there, **choices, on_progress=on_progress)
+        encoded: Encoded = engine.call_inside(encode_on, sets, job, place, **choices, on_progress=on_progress)
         return encoded
     with place.claimed(overwrite=overwrite):
         return _encode(engine, sets, job, place, gpus, on_progress)
@@ -359,8 +289,11 @@ def _finished(engine: Engine, place: Place, work: Sequence[_Part]) -> set[_Part]
 
 
 def _unchanged(folder: str, file: str, images: ImageSet) -> bool:
-    """Whether the images of a part still have the size and time of change that they had when it was made."""
-    samples, _ = parts.read_metadata(folder, file)
+    """Whether a part is whole, and its images have the size and time of change that they had when it was made."""
+    try:
+        samples, _ = parts.read_metadata(folder, file)
+    except RecallatkError:
+        return False
     skipped = {item["item"] for item in samples.metadata["skipped"]}
     if [name for name in images.ids if name not in skipped] != list(samples.ids or ()):
         return False
@@ -377,7 +310,7 @@ def _assemble(sets: Sequence[ImageSet], place: Place, writer: _Writer) -> Encode
                 f"no {name} {side.kind} could be used: {len(side)} of {len(side)} skipped, e.g. {side.ids[0]}: "
                 f"{writer.failures[side.ids[0]].reason}"
             )
-        rows, samples = parts.read(place.side(name), name, owner=place.owner)
+        rows, samples = parts.read(place.side(name), name)
         taken = side.take(kept)
         assert list(samples.ids or ()) == list(taken.ids)
         found.append(

@@ -205,6 +205,8 @@ class Engine:
     ) -> Any:
         """Call a function in a process of the cluster, with an engine there, which can do what a client cannot.
 
+        It is called again, elsewhere, if that process dies.
+
         Args:
             function: called with the engine and the arguments, and with `on_progress`.
             arguments: of the function.
@@ -216,7 +218,8 @@ class Engine:
         """
         import ray
 
-        inside = ray.remote(_Inside).options(num_cpus=SHARE_OF_A_CORE, max_concurrency=2).remote()
+        again = {"max_restarts": RETRIES, "max_task_retries": RETRIES}
+        inside = ray.remote(_Inside).options(num_cpus=SHARE_OF_A_CORE, max_concurrency=2, **again).remote()
         try:
             with in_one_line():
                 answer = inside.call.remote(function, arguments, choices)

@@ -97,6 +97,8 @@ def _begin(ray: Any, where: str, cores: int | None) -> None:
             _knock(address)
         with contextlib.redirect_stdout(sys.stderr), _signals_are_ours(ray), _quiet_core():
             ray.init(**quiet)
+        if ray.util.client.ray.is_connected():  # what the process inside writes would be written here, also on stdout
+            ray.util.client.ray.worker.log_client.disable_logs()
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         if address is None:
             raise ClusterError(f"Ray cannot be started on this machine ({first_line(error)})") from error

@@ -211,8 +211,8 @@ def list_files(folder: str) -> tuple[str, ...]:
     return tuple(sorted(info.base_name for info in there if info.is_file))
 
 
-def read(path: str | Path, name: str, *, owner: Any = None) -> tuple[npt.NDArray[Any], Samples]:
-    """All parts of a folder: where their rows lie, and the columns together; `owner` is that of `PartedRows`.
+def read(path: str | Path, name: str) -> tuple[npt.NDArray[Any], Samples]:
+    """All parts of a folder: where their rows lie, and the columns together.
 
     Raises:
         RecallatkError: there is none, one is damaged, or they differ in width or dtype.
@@ -229,7 +229,7 @@ def read(path: str | Path, name: str, *, owner: Any = None) -> tuple[npt.NDArray
     if len(kinds) != 1:
         what = "rows of several widths or dtypes" if kinds else "no row"
         raise RecallatkError(f"{name}: the parts in {folder} hold {what}; encode into another folder")
-    rows = _parted(found_anywhere(folder), dict(zip(files, found, strict=True)), owner=owner)
+    rows = _parted(found_anywhere(folder), dict(zip(files, found, strict=True)))
     return rows, _joined([outline.samples for outline in found])
 
 
@@ -247,9 +247,7 @@ def read_file(path: Path, name: str) -> tuple[npt.NDArray[Any], Samples] | None:
     return _parted(str(path.parent), {path.name: outline}, KnownFile.of(path)), outline.samples
 
 
-def _parted(
-    folder: str, outlines: Mapping[str, parquet.Outline], file: KnownFile | None = None, owner: Any = None
-) -> npt.NDArray[Any]:
+def _parted(folder: str, outlines: Mapping[str, parquet.Outline], file: KnownFile | None = None) -> npt.NDArray[Any]:
     """The rows of files of one width and dtype."""
     heights = {
         Piece(name, group): n for name, outline in outlines.items() for group, n in enumerate(outline.heights) if n
@@ -257,21 +255,26 @@ def _parted(
     starts = tuple(np.cumsum([0, *heights.values()]).tolist())
     first = next(outline for outline in outlines.values() if len(outline))
     kind, column = first.dtype.str, first.column
-    rows = PartedRows(folder, tuple(heights), starts, first.width, kind, slice(0, starts[-1]), column, file, owner)
+    rows = PartedRows(folder, tuple(heights), starts, first.width, kind, slice(0, starts[-1]), column, file)
     return cast("npt.NDArray[Any]", rows)
+
+
+def owned(rows: Any, owner: Any) -> npt.NDArray[Any]:
+    """The rows of parts with an owner, as for `PartedRows`."""
+    return cast("npt.NDArray[Any]", dataclasses.replace(rows, owner=owner, _last={}))
 
 
 def read_metadata(folder: str, name: str) -> tuple[Samples, int]:
     """The columns and the number of rows of one part."""
     with _opened(folder, name) as stream:
-        outline = parquet.read_outline(stream, name)
+        outline = parquet.read_outline(stream, f"{name} in {folder}")
     return outline.samples, len(outline)
 
 
 def read_rows(folder: str, name: str) -> npt.NDArray[Any]:
     """The rows of one part."""
     with _opened(folder, name) as stream:
-        return parquet.read_group(stream, name, EMBEDDING_COLUMNS[0])
+        return parquet.read_group(stream, f"{name} in {folder}", EMBEDDING_COLUMNS[0])
 
 
 def write(folder: str, number: int, embeddings: EmbeddingSet, metadata: Mapping[str, Any]) -> None:

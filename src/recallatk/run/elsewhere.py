@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import importlib
 import secrets
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +18,7 @@ from typing import Any
 
 from recallatk.cache import Cache
 from recallatk.cluster import Job, Place, address_of, describe_elsewhere, discard, encode_on, holds_rows, joined
+from recallatk.embeddings import parts
 from recallatk.encoders import load_encoder
 from recallatk.encoding import Encoded, Progress, text_tower
 from recallatk.images import DecodePolicy
@@ -72,15 +75,16 @@ def encode_elsewhere(
     """
     text_tower(encoder, sides)
     if elsewhere.folder is None and cache is None and address_of(elsewhere.cluster) is not None:
+        why = "what is encoded again is not kept in the cache" if elsewhere.once else "there is no cache (--no-cache)"
         raise ChoiceError(
-            "without a cache (--no-cache) nothing says where a cluster writes its rows; name a folder that every node "
-            "sees, or an address, with folder=... (--parts)"
+            f"{why}, so nothing says where a cluster writes its rows; name a folder that every node sees, or an "
+            "address, with folder=... (--parts)"
         )
     if elsewhere.once and elsewhere.folder is not None and holds_rows(elsewhere.folder):
         raise RecallatkError(f"{elsewhere.folder}: holds rows already, and none may be taken; name an empty folder")
     load: Callable[[], Encoder] = functools.partial(_itself, encoder)
     if request is not None:
-        load = functools.partial(load_encoder, request["spec"], device=request["device"], dtype=request["dtype"])
+        load = functools.partial(_from_here, str(Path.cwd()), dict(request))
     with joined(elsewhere.cluster) as engine:
         there = SimpleNamespace(**describe_elsewhere(engine, load, elsewhere.gpus))
         depends = {kind: setting(there, own) for kind, own in settings.items()}
@@ -94,15 +98,19 @@ def encode_elsewhere(
             "preprocessing": provenance.preprocessing,
             "decode": provenance.decode,
         }
-        return encode_on(
+        encoded = encode_on(
             engine,
             sides,
             job,
-            Place(folder, key, metadata, owner),
+            Place(folder, key, metadata),
             gpus=elsewhere.gpus,
             overwrite=elsewhere.overwrite,
             on_progress=on_progress,
         )
+    if owner is None:
+        return encoded
+    found = (dataclasses.replace(side, embeddings=parts.owned(side.embeddings, owner)) for side in encoded.sets)
+    return dataclasses.replace(encoded, sets=tuple(found))
 
 
 def _folder(elsewhere: Elsewhere, cache: Cache | None, key: str, *, known: bool) -> tuple[str, Any]:
@@ -151,6 +159,14 @@ def _key(sides: Sequence[ImageSet], depends: str, *, known: bool) -> str:
             digest.update(b"\0")
         digest.update(positions)
     return digest.hexdigest()
+
+
+def _from_here(folder: str, request: Mapping[str, Any]) -> Encoder:
+    """The encoder, whose module may lie in the folder of the command; ray:// does not tell workers of that."""
+    if folder not in sys.path:
+        sys.path.append(folder)
+        importlib.invalidate_caches()
+    return load_encoder(request["spec"], device=request["device"], dtype=request["dtype"])
 
 
 def _itself(encoder: Encoder) -> Encoder:
