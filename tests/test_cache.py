@@ -510,12 +510,19 @@ def parts_of(cache: Cache, key: str, *, size: int, hours_ago: float) -> Path:
 
 def test_rows_that_clusters_wrote_are_counted_and_cleared(cache: Cache) -> None:
     folder = parts_of(cache, "a" * 64, size=2_000_000, hours_ago=0)
+    ranking = cache.rankings / "key"
+    ranking.mkdir(parents=True)
+    (ranking / "block.npz").write_bytes(bytes(1_000_000))
     info = recallatk("cache", "--cache-dir", cache.folder).out
     assert "embeddings: 0\n" in info
-    assert "folders of rows from clusters: 1\nsize: 2.0 MB\n" in info
+    assert "folders of rows and rankings from clusters: 2\nsize: 3.0 MB\n" in info
     cleared = recallatk("cache", "clear", "--cache-dir", cache.folder).out
-    assert cleared == f"removed 0 embeddings and 1 folder of rows from clusters, 2.0 MB, from {cache.folder}\n"
+    assert (
+        cleared
+        == f"removed 0 embeddings and 2 folders of rows and rankings from clusters, 3.0 MB, from {cache.folder}\n"
+    )
     assert not folder.exists()
+    assert not ranking.exists()
     assert cache_info(cache.folder).size == 0
 
 
@@ -532,5 +539,5 @@ def test_of_the_rows_of_clusters_what_was_used_longest_ago_goes_but_not_what_may
 
 
 def test_without_a_cache_a_cluster_is_told_where_its_rows_go(photos: Path) -> None:
-    with pytest.raises(RecallatkError, match=r"without a cache .* name a folder that every node sees.*--parts"):
+    with pytest.raises(RecallatkError, match=r"no cache .*; name a folder that every node sees.*--parts"):
         encode_dataset(load_dataset(photos), MeanColour(), elsewhere=Elsewhere("10.0.0.1:6379"))

@@ -8,7 +8,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from recallatk.cache.encoded import folder_sizes, open_folder, remove_folders
+from recallatk.cache.folders import RANKINGS, folder_sizes, open_folder, remove_folders
 from recallatk.cache.rows import CachedRow, Rows, RowStore
 from recallatk.cache.storage import connect, is_damaged, set_aside
 from recallatk.types import RecallatkError
@@ -53,6 +53,11 @@ class Cache:
                 f"the cache {place} cannot be written ({error.strerror}); name a folder with --parts"
             ) from error
 
+    @property
+    def rankings(self) -> Path:
+        """The folder in which finished blocks of rankings are kept while these run."""
+        return cache_folder(self.folder) / RANKINGS
+
 
 @dataclasses.dataclass(frozen=True)
 class CacheInfo:
@@ -63,7 +68,7 @@ class CacheInfo:
         rows: the number of embeddings.
         settings: the number of different encoders, preprocessings and decode policies among them.
         size: bytes on disk.
-        folders: the folders of rows that clusters wrote; their bytes are part of the size.
+        folders: the folders of rows and of rankings that clusters wrote; their bytes are part of the size.
     """
 
     folder: Path

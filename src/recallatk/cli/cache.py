@@ -25,8 +25,8 @@ def cache(action: Literal["info", "clear", "path"] = "info", /, *, cache_dir: Pa
         print(f"folder: {held.folder}")
         print(f"embeddings: {held.rows:,}")
         print(f"encoders, preprocessings and decode policies: {held.settings:,}")
-        print(f"folders of rows from clusters: {held.folders:,}")
+        print(f"folders of rows and rankings from clusters: {held.folders:,}")
         print(f"size: {held.size / 1e6:,.1f} MB")
     else:
-        folders = f" and {counted(held.folders, 'folder')} of rows from clusters" if held.folders else ""
+        folders = f" and {counted(held.folders, 'folder')} of rows and rankings from clusters" if held.folders else ""
         print(f"removed {counted(held.rows, 'embedding')}{folders}, {held.size / 1e6:,.1f} MB, from {held.folder}")

@@ -76,7 +76,6 @@ class Cluster:
 
     def keeping(self, cache: Any) -> contextlib.AbstractContextManager[Any]:
         """What keeps finished blocks of a ranking, below --parts or in the folder of the cache; None: nothing does."""
-        from recallatk.cache import cache_folder
         from recallatk.embeddings import parts
         from recallatk.run import kept_in
 
@@ -84,7 +83,7 @@ class Cluster:
             return contextlib.nullcontext()
         if self.parts is not None:
             return kept_in(parts.inside(self.parts, "ranking"))
-        return kept_in(str(cache_folder(cache.folder) / "rankings"))
+        return kept_in(str(cache.rankings))
 
 
 NO_CLUSTER = Cluster()

@@ -1,4 +1,7 @@
-"""Rows that a cluster wrote, in parts: a folder for each data set and encoder, beside the file of the cache."""
+"""What was written on clusters, beside the file of the cache: rows in parts, and blocks of rankings.
+
+Rows have a folder for each data set and encoder, blocks one for each ranking that did not come to its end.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import shutil
 import time
 from pathlib import Path
 
-FOLDER = "encoded"
+ENCODED, RANKINGS = "encoded", "rankings"
 IN_USE = 24 * 3600.0
 """Seconds for which a folder stays after it was asked for, even above the limit: a run may still read it."""
 
@@ -20,7 +23,7 @@ def open_folder(place: Path, key: str, *, limit: int) -> Path:
         key: what the rows depend on, hashed.
         limit: bytes that all folders may take together.
     """
-    folder = place / FOLDER / key[:16]
+    folder = place / ENCODED / key[:16]
     folder.mkdir(parents=True, exist_ok=True)
     os.utime(folder)
     sizes = folder_sizes(place)
@@ -35,7 +38,7 @@ def open_folder(place: Path, key: str, *, limit: int) -> Path:
 
 def folder_sizes(place: Path) -> dict[Path, int]:
     """The folders that are there, and the bytes that each of them takes."""
-    there = (folder for folder in (place / FOLDER).glob("*") if folder.is_dir())
+    there = (folder for kind in (ENCODED, RANKINGS) for folder in (place / kind).glob("*") if folder.is_dir())
     return {folder: sum(map(_size, folder.rglob("*"))) for folder in there}
 
 
@@ -52,5 +55,6 @@ def remove_folders(place: Path) -> None:
     Raises:
         OSError: one cannot be removed.
     """
-    if (place / FOLDER).exists():
-        shutil.rmtree(place / FOLDER)
+    for kind in (ENCODED, RANKINGS):
+        if (place / kind).exists():
+            shutil.rmtree(place / kind)
