@@ -108,7 +108,7 @@ def test_blocks_are_given_while_others_are_still_counted(engine, alone, depth, m
     handed = []
     plain = type(engine).run
     monkeypatch.setattr(type(engine), "run", lambda *given, **how: (handed.append(0), plain(*given, **how))[1])
-    plan = RankingPlan(35, 7 if alone else 4, 500 * MB, 0)
+    plan = RankingPlan(10, 7 if alone else 20, 500 * MB, 0)  # more blocks than are held
     at_block = [len(handed) for _ in rank(*grids, relevance, engine=engine, depth=depth, plan=plan)]
     assert at_block[0] < len(handed)
 

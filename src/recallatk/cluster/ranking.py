@@ -327,7 +327,7 @@ def _rank_self(work: _Work, passes: _Passes, limit: Counts | None, start: int) -
                 )
                 counts[i].add(here)
                 counts[j].add(there)
-            yield from _taken(work.engine, waiting, held=len(parts))
+            yield from _taken(work.engine, waiting, held=HELD)
         within = None if limit is None else limit[queries]
         # Nothing more comes for these queries.
         waiting.append((queries, work.run(passes.ranking, found[i], counts[i].root(), work.scale.unit, within)))
