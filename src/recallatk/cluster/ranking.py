@@ -7,6 +7,7 @@ more rows than fit into the memory of a worker. Here are the queries' numbers an
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import deque
 from collections.abc import Iterator
@@ -125,7 +126,6 @@ def rank_blocks_of_scores(
     """
     plan = plan_scores(relevance.n_queries, engine.nodes, memory=memory, queries=queries)
     memory = plan.memory
-    engine.expect(plan.tasks)
     everything = slice(0, relevance.n_gallery)
     waiting: Waiting = deque()
     blocks = list(
@@ -194,6 +194,11 @@ class _Work:
         needs = {"cores": self.threads, "gpus": gpus_of(self.backend), "memory": self.plan.memory}
         return self.engine.run(function, *arguments, returns=returns, step=step, **needs)
 
+    @functools.cached_property
+    def pairs(self) -> Counts:
+        """Those of `Relevance.pairs`, which is worked out from all queries each time: once, and not for each block."""
+        return self.relevance.pairs
+
     @property
     def choices(self) -> tuple[Scale, int, str, int]:
         return self.scale, self.plan.memory, self.backend, self.threads
@@ -204,7 +209,7 @@ class _Work:
         Only positives are read of a mapped file, so that a task looks at as many shards as hold enough of them.
         """
         if isinstance(shards[0][1], MappedFile):
-            pairs = int(self.relevance.pairs[queries].sum())
+            pairs = int(self.pairs[queries].sum())
             blocks = math.ceil(len(self.query) / self.plan.block)
             wanted = max(math.ceil(pairs / PAIRS_A_TASK), math.ceil(self.engine.cores / self.threads / blocks))
             height = math.ceil(len(self.gallery) / min(wanted, len(shards)))

@@ -165,7 +165,6 @@ def rank_deep(
     """Both passes at depth "all" of a block of queries over the whole gallery, so that no level leaves the worker."""
     query: LoadedGrid = scale.grid(own).load()
     memory = left(memory, query.dim)
-    backend = "auto" if backend == "torch" else backend  # which would have the whole gallery in memory
     blocks = rank(
         query, scale.grid(where), part, depth="all", limit=limit, backend=backend, memory=memory, threads=threads
     )
