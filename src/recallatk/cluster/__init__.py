@@ -9,10 +9,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from recallatk.cluster.encoding import describe_elsewhere, encode_on
+from recallatk.cluster.encoding import dtype_and_device, encode_on
 from recallatk.cluster.engine import Engine, Node, Told
 from recallatk.cluster.joining import address_of, joined
-from recallatk.cluster.pipeline import Job
+from recallatk.cluster.pipeline import Job, copies_of_the_model
 from recallatk.cluster.places import Place, discard, holds_rows
 from recallatk.cluster.plan import (
     RankingPlan,
@@ -37,11 +37,12 @@ __all__ = [
     "RankingPlan",
     "address_of",
     "are_found_there",
-    "describe_elsewhere",
+    "copies_of_the_model",
     "describe_nodes",
     "describe_ranking",
     "describe_scores",
     "discard",
+    "dtype_and_device",
     "encode_on",
     "estimate_ranking",
     "holds_rows",

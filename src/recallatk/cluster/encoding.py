@@ -141,13 +141,13 @@ def _absolute(element: Any) -> Any:
     return Path(element).absolute() if isinstance(element, os.PathLike) else element
 
 
-def describe_elsewhere(engine: Engine, load: Callable[[], Encoder], gpus: int | None) -> dict[str, str]:
+def dtype_and_device(engine: Engine, load: Callable[[], Encoder], gpus: int | None) -> dict[str, str]:
     """The dtype and device that an encoder has where it will run: cached rows are kept under these.
 
     Raises:
         ChoiceError: there are fewer GPUs.
     """
-    there = sum(node.gpus for node in engine.nodes)
+    there = engine.gpus
     if gpus is not None and gpus > there:
         raise ChoiceError(f"--num-gpus {gpus}: the cluster has {there}; Ray would wait for the others for ever")
     there = there if gpus is None else gpus

@@ -29,11 +29,10 @@ PATIENCE = 10.0
 ABSENT = 60.0
 """Seconds for which there may be no node that could run a task: one that was lost may come back, or another one."""
 
-
 SHARE_OF_A_CORE = 0.01
 """What a process asks for that lives long and takes none of the cores of tasks: it is put on a node that has some."""
 
-TOLD_EVERY = 0.5
+LOOK_EVERY = 0.5
 """Seconds between two looks at how far something is inside the cluster."""
 
 
@@ -114,6 +113,11 @@ class Engine:
         """The cores of all nodes."""
         return sum(node.cores for node in self.nodes)
 
+    @property
+    def gpus(self) -> int:
+        """The GPUs of all nodes."""
+        return sum(node.gpus for node in self.nodes)
+
     def expect(self, steps: int) -> None:
         """So many steps will come: tasks whose number is known before, so that progress never goes back."""
         self._expected = self._done + steps
@@ -158,7 +162,7 @@ class Engine:
         """
         import ray
 
-        self._check(self._most // cores)
+        self._wait(self._most // cores)
         self._needs = max(self._needs[0], cores), max(self._needs[1], gpus), max(self._needs[2], memory)
         remote = ray.remote(_measured).options(
             num_returns=returns + 1,
@@ -223,7 +227,7 @@ class Engine:
         try:
             with in_one_line():
                 answer = inside.call.remote(function, arguments, choices)
-                while not ray.wait([answer], timeout=TOLD_EVERY)[0]:
+                while not ray.wait([answer], timeout=LOOK_EVERY)[0]:
                     if on_progress is not None and (told := ray.get(inside.told_last.remote())) is not None:
                         on_progress(*told)
                 return ray.get(answer)
@@ -232,14 +236,14 @@ class Engine:
 
     def finish(self) -> None:
         """Wait for everything that runs."""
-        self._check(1)
+        self._wait(1)
 
     @property
     def _most(self) -> int:
         return max(IN_FLIGHT * self.cores, 2)
 
-    def _check(self, most: int) -> None:
-        """Wait until fewer than so many tasks run; what one of them raised is raised here, at once."""
+    def _wait(self, most: int) -> None:
+        """Until fewer than so many tasks run; what one of them raised is raised here, at once."""
         while len(self._running) >= max(most, 1):
             done, self._running = self._first_of(self._running)
             self.spent += self.fetch(done)

@@ -48,6 +48,8 @@ BLOCK_BYTES = 2**25
 """What a task collects before it passes it on; it holds some copies of that meanwhile."""
 
 TOLD_EVERY = 256
+"""Images between two reports of progress."""
+
 PREPARING = 4
 """Threads of an actor that do what an encoder does to one image alone."""
 
@@ -90,14 +92,18 @@ def stamp_of(element: Any, kind: ElementKind) -> tuple[int, int]:
     return (stat.st_size, stat.st_mtime_ns)
 
 
+def copies_of_the_model(engine: Engine, gpus: int | None) -> int:
+    """How many actors encode: one for each GPU, of so many or of all; without one half of the cores, others decode."""
+    return (engine.gpus if gpus is None else gpus) or max(1, engine.cores // 2)
+
+
 def encoded_rows(
     engine: Engine, image_sets: Sequence[ImageSet], job: Job, gpus: int | None
 ) -> Iterator[list[dict[str, Any]]]:
     """What became of each image, in order, some at a time."""
     import ray
 
-    gpus = sum(node.gpus for node in engine.nodes) if gpus is None else gpus
-    actors = gpus or max(1, engine.cores // 2)  # the other cores decode
+    gpus = engine.gpus if gpus is None else gpus
     # Actors hold no whole core: those of several commands at once would leave none for decoding, and all would wait. Of
     # no core at all they would be put on a head that has none, and without spreading all on one node.
     resources: dict[str, Any] = {"num_cpus": SHARE_OF_A_CORE, "scheduling_strategy": "SPREAD"}
@@ -117,7 +123,7 @@ def encoded_rows(
             batch_format="pyarrow",
             batch_size=job.batch,
             fn_constructor_kwargs={"job": job},
-            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=copies_of_the_model(engine, gpus)),
             **_limits(_actor_limits),
             **resources,
         )
