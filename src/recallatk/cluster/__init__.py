@@ -1,6 +1,21 @@
 """Past one machine: the same answer from a cluster. Ray runs it; importing this package does not import Ray.
 
-`joining.py` and `engine.py` are all that ranking asks of Ray, `pipeline.py` all that encoding asks of Ray Data.
+Without Ray, for any engine:
+    `plan.py`: how a ranking is cut, and what it is expected to take.
+    `ranking.py`: hands the tasks of a ranking over, and `merging.py` merges what they give.
+    `tasks.py`: what a worker runs, and `sources.py` where it finds its rows.
+    `encoding.py`: writes what the pipeline gives in parts, and `places.py` says whose these are.
+
+With Ray, and nowhere else:
+    `joining.py`: joins a cluster or starts one, with `signals.py` and `logs.py` for what Ray does to this process.
+    `engine.py`: runs functions there.
+    `pipeline.py`: reads, decodes and encodes images, with Ray Data.
+
+For another engine, replace those three. Ranking asks of an `Engine`: `nodes`, `cores`, `share`, `share_for_later`,
+`run`, `fetch`, `ready`, `expect` and `finish`. `tests/other_engine.py` is one in less than a hundred lines: it runs
+every task in its own process, and inherits what is not Ray's. Encoding asks for `gpus`, `run` and `fetch`; for
+`encoded_rows` and `copies_of_the_model` of a pipeline; and for `call_inside` where `client` says that the pipeline
+cannot be used from outside the cluster.
 """
 
 from __future__ import annotations
@@ -65,11 +80,12 @@ def ranking_on(where: str, *, memory: int | None = None, on_progress: Told | Non
     Args:
         where: as for `joined`.
         memory: bytes that the process of each worker may hold.
-        on_progress: told of the tasks that are done and of those that are known of.
+        on_progress: told how many tasks are done, and how many there will be.
     """
     with joined(where, told=on_progress) as engine:
 
         def rank_there(*sets: Any, **choices: Any) -> Iterator[Ranking]:
+            # What the caller gives is for ranking in its own process, and not for that of a worker.
             return rank(*sets, engine=engine, **{**choices, "memory": memory})
 
         yield rank_there

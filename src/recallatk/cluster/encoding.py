@@ -1,8 +1,8 @@
 """Encoding on a cluster: what the pipeline gives is written in parts, and parts that are finished are not done again.
 
-Rows leave the pipeline in the order of the images and are written here in parts of `PART_ROWS`. Parts that are finished
-are never done again: an interrupted run goes on behind them. A part has one row for each image that could be used, and
-its metadata says what became of the others.
+Rows leave the pipeline in the order of the images and are written here in parts of `PART_ROWS`; an interrupted run goes
+on behind those that are finished. A part has one row for each image that could be used, and its metadata says what
+became of the others.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from recallatk.types import (
 from recallatk.wording import counted
 
 PART_ROWS = 4096
-"""Images of a part; what an interrupted run does again at the most."""
+"""Images of a part, the most that is encoded again after an interrupted run."""
 
 LISTED = 2**20
-"""Images that one pipeline is told of: their names are in the object store while it runs."""
+"""Images that one pipeline is given: their names lie in the object store while it runs."""
 
 READ_PARTS = 4
 """Parts whose rows are kept while copies of their images are given them."""

@@ -1,4 +1,4 @@
-"""Functions run elsewhere: with `joining.py` all that ranking asks of Ray. For another engine, write two like them."""
+"""Functions run elsewhere, by Ray; `recallatk.cluster` says what another engine must offer."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Spent:
     """What a task took.
 
     Attributes:
-        seconds: from its begin to its end.
+        seconds: from its beginning to its end.
         processor: seconds of processor time.
         resident: the most that its process ever held, in bytes.
         moved: bytes of arrays that it was given and gave, without what is shared by all tasks.
@@ -89,12 +89,11 @@ class Engine:
     """A cluster that was joined.
 
     Attributes:
-        cores: of the whole cluster.
         nodes: its machines.
         spent: what each finished task took.
         shared: bytes that were shared.
         client: whether it is reached through ray://, which has no Ray Data.
-        told: told of the progress: of steps that are done, and all that `expect` named.
+        told: told how many of the steps that `expect` announced are done.
     """
 
     nodes: tuple[Node, ...]
@@ -119,7 +118,7 @@ class Engine:
         return sum(node.gpus for node in self.nodes)
 
     def expect(self, steps: int) -> None:
-        """So many steps will come: tasks whose number is known before, so that progress never goes back."""
+        """Announce so many more steps: tasks whose number is known before they run, so progress never goes back."""
         self._expected = self._done + steps
         self._tell()
 
@@ -144,9 +143,9 @@ class Engine:
         memory: int = 0,
         step: bool = False,
     ) -> Any:
-        """Run a function of a module somewhere, when there is room; waits while there is more than enough to do.
+        """Run a function somewhere; where enough tasks wait or run already, this waits until some of them are done.
 
-        The function must be pure: it may run again, and its result is then computed again, if a worker or node dies.
+        It must be a pure function of a module: if a worker or a node dies, it is run again.
 
         Args:
             function: called with the arguments; a `Ref` among these is its value there.
@@ -180,10 +179,10 @@ class Engine:
         return results[0] if returns == 1 else tuple(results)
 
     def fetch(self, ref: Ref) -> Any:
-        """The value behind a `Ref`, when it is there.
+        """Wait for the value behind a `Ref`; for a list of them, for all their values.
 
         Raises:
-            RecallatkError: what the task raised, or the cluster lost it.
+            RecallatkError: the task raised it, or the cluster lost the task.
         """
         import ray
 
@@ -218,7 +217,7 @@ class Engine:
             choices: of the function.
 
         Raises:
-            RecallatkError: what it raised there, or the cluster lost the process.
+            RecallatkError: the function raised it, or the cluster lost the process.
         """
         import ray
 
@@ -317,6 +316,7 @@ class _Inside:
 
 
 def _measured(function: Callable[..., Any], returns: int, *arguments: Any) -> tuple[Any, ...]:
+    """What every task runs: the function, whose results it gives with what they took."""
     release_shared_pages()  # what the last task read and gave
     start, busy = time.perf_counter(), time.process_time()
     result = function(*arguments)

@@ -41,7 +41,7 @@ def own_folder() -> Iterator[None]:
 
 
 def folder_of_ours() -> str:
-    """Where it is."""
+    """Where the folder is that `own_folder` made."""
     return str(next(iter(_ours)))
 
 

@@ -1,9 +1,9 @@
 """The pipeline of Ray Data: files are read and decoded by tasks, and encoded by actors that hold the model.
 
-What tasks are told is where images lie; texts are sent as they are.
+Tasks are told where images lie, and read them there; texts are sent as they are.
 
-This is all of Ray Data that is used. It passes on what is finished and starts no more than the object store has room
-for: that is the back-pressure.
+All use of Ray Data is here. It passes on what is finished and starts no more than the object store has room for: that
+is the back-pressure.
 """
 
 from __future__ import annotations

@@ -18,15 +18,17 @@ PROCESS = 200 * 2**20
 """What a worker holds before it works: Python, numpy, Ray."""
 
 SHARE = 0.5
-"""The share of a node's memory that its workers may hold; the rest is Ray's object store and the system's."""
+"""The share of what a node lends to tasks that its workers may hold by default."""
 
 ROOM, BYTES_A_NUMBER = 0.75, 16
-"""The share of a worker's memory that its rows take, and what a coordinate of them does: as it was read, on the grid,
-and packed. The rest is for tiles and judged pairs."""
+"""The share of a worker's memory that its rows take, and the bytes of one of their coordinates: as it was read, on the
+grid, and packed. The rest of the memory is for tiles and judged pairs."""
 
 MOST_MEMORY = 4 * 2**30
+"""What a worker may hold at the most, unless more is asked for."""
+
 MOST_ROWS = 2**17
-"""More rows a block or shard save no time, and a task that is lost costs more."""
+"""Larger blocks or shards save no time, and losing one of their tasks costs more."""
 
 KEPT_SECONDS, KEPT_ROWS = 600, 2**14
 """A block of queries is kept when it is finished, so that it takes the whole cluster no longer than this, by the model.
@@ -209,7 +211,7 @@ def slots_of(nodes: Sequence[Node], *, threads: int = 1, gpus: int = 0, memory: 
 
 
 def worker_memory(nodes: Sequence[Node], threads: int = 1) -> int:
-    """What a worker may hold by default, in bytes: its share of half of what the poorest node lends."""
+    """What a worker may hold by default, in bytes: its share of half of what the poorest node lends, within bounds."""
     shared = [node.memory * SHARE * threads / node.cores for node in nodes if node.cores >= threads]
     return int(min([MOST_MEMORY, *shared]))
 
@@ -225,7 +227,7 @@ class Estimate:
     """What a ranking is expected to take, by the scaling model.
 
     Attributes:
-        seconds: of all nodes together, without what is hashed.
+        seconds: until all nodes together have ranked, without what is hashed.
         hashing: seconds here, before it.
         here: bytes of memory of the process that gives the work out.
         read: bytes that workers read of embeddings.

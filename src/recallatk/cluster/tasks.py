@@ -79,7 +79,7 @@ def count_each_other(
 
 
 def ranking(bests: BestPositives, counts: ShardCounts, unit: float, _: Counts | None) -> list[Ranking]:
-    """The ranking that both passes give."""
+    """The ranking that both passes give; it is called as `deep_ranking` is, but only levels have a limit."""
     return [compact(ranking_of_shards(bests, counts, unit=unit))]
 
 
@@ -104,14 +104,14 @@ class Known:
 
 
 def know(found: Positives, limit: Counts | None) -> Known:
-    """What the first pass at depth "all" found out."""
+    """What the second pass needs of the first at depth "all": all but the gains."""
     return Known(compact(dataclasses.replace(wide(found).levels, gains=None, ideal_gains=None)), limit)
 
 
 def count_all(
     own: Any, where: Any, part: Relevance, known: Known, scale: Scale, memory: int, backend: str, threads: int
 ) -> AllCounts:
-    """The second pass at depth "all", over as many rows as one likes: of these, some are in memory at a time."""
+    """The second pass at depth "all", over any number of rows, of which only some are in memory at a time."""
     query = scale.grid(own).load()
     return _count_all(query, scale.grid(where), part, known, memory, backend, threads)
 
@@ -182,7 +182,7 @@ def scored(own: Any, part: Relevance, first: int, depth: Depth, memory: int) -> 
 
 
 def memory_left(memory: int, dim: int) -> int:
-    """What is left of a worker's memory for the work, when pages that it need not hold are given back."""
+    """What is left of a worker's memory for its work, once it has given back the pages that it need not hold."""
     release_shared_pages()
     return working_memory(memory, Block.least().bytes(dim))[0]
 

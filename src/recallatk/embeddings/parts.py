@@ -147,7 +147,7 @@ def part_name(number: int) -> str:
 
 
 def store_address(path: Path) -> str | None:
-    """The address of an object store that was taken for a path, which has one slash less; None of other paths.
+    """The address of an object store that was given as a path, which has one slash less; None for other paths.
 
     >>> store_address(Path("s3://bucket/rows")), store_address(Path("rows/query"))
     ('s3://bucket/rows', None)
