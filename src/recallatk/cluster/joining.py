@@ -41,16 +41,20 @@ def joined(where: str, *, cores: int | None = None, told: Told | None = None) ->
     ray = import_extra("ray", "ray", f"the cluster {where!r}")
     if ray.is_initialized():
         with keeping_logs(ray.exceptions.RayError):
-            yield Engine(live_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
+            yield _engine(ray, told)
         return
     with _told_on_stderr(), own_folder() if address is None else contextlib.nullcontext(), ended_by_signals():
         with keeping_logs(ray.exceptions.RayError):
             _begin(ray, where, cores)
         try:
             with keeping_logs(ray.exceptions.RayError):
-                yield Engine(live_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
+                yield _engine(ray, told)
         finally:
             ray.shutdown()  # with the job end its workers, also on another cluster
+
+
+def _engine(ray: Any, told: Told | None) -> Engine:
+    return Engine(live_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
 
 
 @contextlib.contextmanager

@@ -181,19 +181,24 @@ def task_memory(nodes: Sequence[Node], memory: int | None, threads: int = 1, bac
     asked = worker_memory(nodes, threads) if memory is None else memory
     if able_nodes(nodes, threads, gpus, asked):
         return asked
-    what = [counted(threads, "core"), *(["a GPU"] if gpus else []), *([megabytes(asked)] if memory else [])]
-    together = f"{', '.join(what[:-1])} and {what[-1]} together" if what[1:] else what[0]
     if not nodes:
         raise RecallatkError("the cluster has no node; start one with `ray start --address HOST:PORT`")
+    raise RecallatkError(_no_node_has(nodes, memory, threads, gpus))
+
+
+def _no_node_has(nodes: Sequence[Node], memory: int | None, threads: int, gpus: int) -> str:
+    """What one task asks for that no node has, and what could be asked for instead; `memory` only where it is given."""
+    what = [counted(threads, "core"), *(["a GPU"] if gpus else []), *([megabytes(memory)] if memory else [])]
+    together = f"{', '.join(what[:-1])} and {what[-1]} together" if what[1:] else what[0]
     largest = max(nodes, key=lambda node: (bool(node.gpus) >= bool(gpus), min(node.cores, threads), node.memory))
     fewer = {
         "fewer --threads": not able_nodes(nodes, threads),
-        "less --memory": memory is not None and not able_nodes(nodes, 0, memory=asked),
+        "less --memory": memory is not None and not able_nodes(nodes, 0, memory=memory),
     }
     changes = [change for change, alone in fewer.items() if alone]
     changes = changes or [*(["fewer --threads"] if threads > 1 else []), *(["less --memory"] if memory else [])]
     changes += ["another --backend"] if gpus and not able_nodes(nodes, 1, 1) else []
-    raise RecallatkError(
+    return (
         f"no node of the cluster has what one task asks for: {together}; the largest, {largest.name}, has "
         f"{_resources(largest)}; use {' and '.join(changes or ['another --backend'])}"
     )
