@@ -1,4 +1,4 @@
-"""Another engine than Ray: the tasks of a ranking here, in any order, some of them twice. It shows what one is."""
+"""Another engine than Ray, as `recallatk.cluster` asks for: the tasks of a ranking here, in any order, some twice."""
 
 from __future__ import annotations
 
