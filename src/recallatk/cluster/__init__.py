@@ -3,19 +3,20 @@
 Without Ray, for any engine:
     `plan.py`: how a ranking is cut, and what it is expected to take.
     `ranking.py`: hands the tasks of a ranking over, and `merging.py` merges what they give.
-    `tasks.py`: what a worker runs, and `sources.py` where it finds its rows.
+    `tasks.py`: what a worker runs to rank, and `sources.py` where it finds its rows.
+    `tables.py`: what a worker runs to read, decode and encode images.
     `encoding.py`: writes what the pipeline gives in parts, and `places.py` says whose these are.
 
 With Ray, and nowhere else:
     `joining.py`: joins a cluster or starts one, with `signals.py` and `logs.py` for what Ray does to this process.
     `engine.py`: runs functions there.
-    `pipeline.py`: reads, decodes and encodes images, with Ray Data.
+    `pipeline.py`: runs what is in `tables.py`, with Ray Data.
 
 For another engine, replace those three. Ranking asks of an `Engine`: `nodes`, `cores`, `share`, `share_for_later`,
-`run`, `fetch`, `ready`, `expect` and `finish`. `tests/other_engine.py` is one in less than a hundred lines: it runs
-every task in its own process, and inherits what is not Ray's. Encoding asks for `gpus`, `run` and `fetch`; for
-`encoded_rows` and `copies_of_the_model` of a pipeline; and for `call_inside` where `client` says that the pipeline
-cannot be used from outside the cluster.
+`run`, `fetch`, `ready`, `expect` and `finish`. Encoding asks for `gpus`, `run` and `fetch`; for `encoded_rows` and
+`copies_of_the_model` of a pipeline; and for `call_inside` where `client` says that the pipeline cannot be used from
+outside the cluster. `tests/other_engine.py` has both in about a hundred lines: everything runs in its own process, and
+what is not Ray's is inherited.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 from recallatk.cluster.encoding import dtype_and_device, encode_on
 from recallatk.cluster.engine import Engine, Node, Told
 from recallatk.cluster.joining import address_of, joined
-from recallatk.cluster.pipeline import Job, copies_of_the_model
+from recallatk.cluster.pipeline import copies_of_the_model
 from recallatk.cluster.places import Place, discard, holds_rows
 from recallatk.cluster.plan import (
     RankingPlan,
@@ -42,6 +43,7 @@ from recallatk.cluster.plan import (
 )
 from recallatk.cluster.ranking import rank, rank_blocks_of_scores
 from recallatk.cluster.sources import are_found_there
+from recallatk.cluster.tables import Job
 from recallatk.ranking import Rank, Ranking, RankScores
 
 __all__ = [

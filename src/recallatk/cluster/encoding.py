@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from recallatk.cluster.engine import Engine, first_line
-from recallatk.cluster.pipeline import Job, encoded_rows, stamp_of
+from recallatk.cluster.pipeline import encoded_rows
 from recallatk.cluster.places import Place
+from recallatk.cluster.tables import Job, stamp_of
 from recallatk.embeddings import parts
 from recallatk.encoding import REPLACE_FILE, SET_NAMES, Encoded, Progress, check_one_dimension, fix_encoder
 from recallatk.images import is_stored
