@@ -1,14 +1,16 @@
-"""Another engine than Ray: the tasks of a ranking here, in any order, some of them twice. It shows what one is."""
+"""Another engine and pipeline than those of Ray, as `recallatk.cluster` asks for: all of it here, in any order."""
 
 from __future__ import annotations
 
 import dataclasses
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from recallatk.cluster import Engine, Node
+from recallatk.cluster import Engine, Job, Node
+from recallatk.cluster.tables import EncodeTables, decode_table, tables_of
 
 MB = 2**20
 
@@ -89,3 +91,12 @@ class AnyOrder(Engine):
 
     def finish(self) -> None:
         self.known.clear()
+
+
+def other_pipeline(engine: Engine, image_sets: Any, job: Job, gpus: int | None) -> Iterator[list[dict[str, Any]]]:
+    """Images are read, decoded and encoded here, a table after the other: all that encoding asks of a pipeline."""
+    encode = EncodeTables(job)
+    for table in tables_of(image_sets, engine.cores):
+        decoded = decode_table(table, job=job)
+        for start in range(0, len(decoded), job.batch):
+            yield encode(decoded.slice(start, job.batch)).to_pylist()

@@ -27,7 +27,7 @@ pytest.importorskip("ray", reason="make test-integrations installs it")
 
 from recallatk.cluster import RankingPlan, joined, plan_ranking, rank, rank_blocks_of_scores  # noqa: E402
 from recallatk.cluster.sources import MappedFile  # noqa: E402
-from recallatk.cluster.tasks import left  # noqa: E402
+from recallatk.cluster.tasks import memory_left  # noqa: E402
 
 MB = 2**20
 
@@ -292,10 +292,10 @@ def test_at_depth_all_workers_hold_and_send_little(in_file, engine, tmp_path):
 
 
 def test_pages_of_the_object_store_are_given_back():
-    before = left(2000 * MB, 8)
+    before = memory_left(2000 * MB, 8)
     with mmap.mmap(-1, 300 * MB) as shared:
         shared.write(b"1" * (300 * MB))
-        assert left(2000 * MB, 8) > before - 100 * MB
+        assert memory_left(2000 * MB, 8) > before - 100 * MB
         assert shared[:] == b"1" * (300 * MB)
 
 

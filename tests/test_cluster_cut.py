@@ -12,7 +12,7 @@ from other_engine import MB, AnyOrder
 from recallatk.cluster import RankingPlan, rank, rank_blocks_of_scores
 from recallatk.ranking import rank as rank_here
 from recallatk.ranking import rank_scores, stream_grid
-from recallatk.relevance import build_relevance
+from recallatk.relevance import Relevance, build_relevance
 from recallatk.types import EmbeddingSet, EvalProtocol
 
 
@@ -62,5 +62,27 @@ def test_scores_of_somebody_else(depth):
     relevance = build_relevance(query, gallery, EvalProtocol())
     scores = np.round(rng.normal(size=(30, 50)), 1)
     expected = columns_of(rank_scores(scores, relevance, depth=depth))
-    found = columns_of(rank_blocks_of_scores(scores, relevance, engine=AnyOrder(rng), depth=depth, queries=7))
+    engine, told = AnyOrder(rng), []
+    engine.told = lambda *steps: told.append(steps)
+    found = columns_of(rank_blocks_of_scores(scores, relevance, engine=engine, depth=depth, queries=7))
     assert_same(found, expected, "scores")
+    assert told == [(0, 5)]  # said once, so that progress never has another end
+
+
+@pytest.mark.parametrize("depth", ["first", "all"])
+def test_pairs_of_a_mapped_gallery_are_counted_once_for_all_blocks(depth, tmp_path, monkeypatch):
+    rng = np.random.default_rng(6)
+    query, gallery = sample(rng, "duplicates", 40, name="query"), sample(rng, "duplicates", 60)
+    relevance = build_relevance(query, gallery, EvalProtocol())
+    np.save(tmp_path / "gallery.npy", gallery.embeddings)
+    grids = stream_grid(query.embeddings, np.load(tmp_path / "gallery.npy", mmap_mode="r"), similarity="cosine")
+    expected = columns_of(rank_here(*grids, relevance, depth=depth, backend="reference"))
+    asked = []
+    pairs = Relevance.pairs.fget
+    counted = property(lambda relevance: asked.append(relevance) or pairs(relevance))
+    monkeypatch.setattr(Relevance, "pairs", counted)
+    plan = RankingPlan(10, 20, 500 * MB, 0)
+    found = columns_of(rank(*grids, relevance, engine=AnyOrder(rng), depth=depth, plan=plan, backend="numpy"))
+    assert_same(found, expected, "a mapped gallery")
+    whole = [one for one in asked if one is relevance]
+    assert len(whole) <= 2  # by the first pass once, and where blocks are cut by them

@@ -31,7 +31,7 @@ from test_benchmark_mteb import write_images
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]  # Ray warns of itself
 pytest.importorskip("ray", reason="make test-integrations installs it")
 
-from recallatk.cluster import describe_elsewhere, joined  # noqa: E402
+from recallatk.cluster import dtype_and_device, joined  # noqa: E402
 
 PHOTOS = Path(__file__).parents[1] / "src" / "recallatk" / "assets" / "photos"
 REQUEST = {"device": "auto", "dtype": "float32"}
@@ -209,7 +209,7 @@ def test_what_an_encoder_does_wrong_is_its_own_line(photos, tmp_path, engine):
         encode_dataset(dataset, raises, elsewhere=elsewhere)
     assert "\n" not in str(caught.value)
     with pytest.raises(RecallatkError, match=r"cannot load the encoder \(ValueError: of the factory\)"):
-        describe_elsewhere(engine, factory, None)
+        dtype_and_device(engine, factory, None)
     with pytest.raises(RecallatkError, match="No module named 'test_cluster_encoding'"):
         encode_dataset(dataset, of_this_module, elsewhere=elsewhere)
 

@@ -45,7 +45,7 @@ def folder_sizes(place: Path) -> dict[Path, int]:
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size if file.is_file() else 0
-    except FileNotFoundError:  # a part has got its name just now
+    except FileNotFoundError:  # a temporary file, which has its final name by now
         return 0
 
 

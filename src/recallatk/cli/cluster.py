@@ -126,7 +126,7 @@ def parts_folder(output: Path) -> str | None:
     """
     from recallatk.embeddings import FORMATS, parts
 
-    return parts.address_of(output) or (None if output.suffix.lower() in FORMATS else str(output))
+    return parts.store_address(output) or (None if output.suffix.lower() in FORMATS else str(output))
 
 
 def tell_what_is_sent(cluster: Cluster, files: Any, *, quiet: bool) -> None:
@@ -241,7 +241,7 @@ def print_plan_of_files(cluster: Cluster, query: EmbeddingSet, gallery: Embeddin
 def print_plan_of_images(
     cluster: Cluster, dataset: Dataset, encode: Callable[[Dataset], Any], choices: dict[str, Any]
 ) -> None:
-    """As `print_plan`, for images (and texts): a batch of images is encoded here; so wide and so slow are they.
+    """As `print_plan`, for images (and texts): a batch is encoded here, to measure its width and its time.
 
     Args:
         cluster: the cluster.
@@ -249,7 +249,7 @@ def print_plan_of_images(
         encode: encodes some of them in this process.
         choices: of ranking.
     """
-    from recallatk.cluster import in_words, joined
+    from recallatk.cluster import copies_of_the_model, in_words, joined
 
     with session(cluster, choices):  # before anything is encoded
         sides = len(dataset.query), None if dataset.gallery is None else len(dataset.gallery)
@@ -266,8 +266,7 @@ def print_plan_of_images(
         dim = encoded.query.embeddings.shape[1]
         assert cluster.run_on is not None
         with joined(cluster.run_on) as engine:
-            gpus = sum(node.gpus for node in engine.nodes) if cluster.num_gpus is None else cluster.num_gpus
-            models = gpus or max(1, engine.cores // 2)
+            models = copies_of_the_model(engine, cluster.num_gpus)
         more = {
             what: f"{images:,}; {len(sample)} of them took {1000 * seconds:.1f} ms each on this machine's cores",
             "copies of the model": f"{models:,}",

@@ -1,6 +1,22 @@
 """Past one machine: the same answer from a cluster. Ray runs it; importing this package does not import Ray.
 
-`joining.py` and `engine.py` are all that ranking asks of Ray, `pipeline.py` all that encoding asks of Ray Data.
+Without Ray, for any engine:
+    `plan.py`: how a ranking is cut, and what it is expected to take.
+    `ranking.py`: hands the tasks of a ranking over, and `merging.py` merges what they give.
+    `tasks.py`: what a worker runs to rank, and `sources.py` where it finds its rows.
+    `tables.py`: what a worker runs to read, decode and encode images.
+    `encoding.py`: writes what the pipeline gives in parts, and `places.py` says whose these are.
+
+With Ray, and nowhere else:
+    `joining.py`: joins a cluster or starts one, with `signals.py` and `logs.py` for what Ray does to this process.
+    `engine.py`: runs functions there.
+    `pipeline.py`: runs what is in `tables.py`, with Ray Data.
+
+For another engine, replace those three. Ranking asks of an `Engine`: `nodes`, `cores`, `share`, `share_for_later`,
+`run`, `fetch`, `ready`, `expect` and `finish`. Encoding asks for `gpus`, `run` and `fetch`; for `encoded_rows` and
+`copies_of_the_model` of a pipeline; and for `call_inside` where `client` says that the pipeline cannot be used from
+outside the cluster. `tests/other_engine.py` has both in about a hundred lines: everything runs in its own process, and
+what is not Ray's is inherited.
 """
 
 from __future__ import annotations
@@ -9,10 +25,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from recallatk.cluster.encoding import describe_elsewhere, encode_on
+from recallatk.cluster.encoding import dtype_and_device, encode_on
 from recallatk.cluster.engine import Engine, Node, Told
 from recallatk.cluster.joining import address_of, joined
-from recallatk.cluster.pipeline import Job
+from recallatk.cluster.pipeline import copies_of_the_model
 from recallatk.cluster.places import Place, discard, holds_rows
 from recallatk.cluster.plan import (
     RankingPlan,
@@ -27,6 +43,7 @@ from recallatk.cluster.plan import (
 )
 from recallatk.cluster.ranking import rank, rank_blocks_of_scores
 from recallatk.cluster.sources import are_found_there
+from recallatk.cluster.tables import Job
 from recallatk.ranking import Rank, Ranking, RankScores
 
 __all__ = [
@@ -37,11 +54,12 @@ __all__ = [
     "RankingPlan",
     "address_of",
     "are_found_there",
-    "describe_elsewhere",
+    "copies_of_the_model",
     "describe_nodes",
     "describe_ranking",
     "describe_scores",
     "discard",
+    "dtype_and_device",
     "encode_on",
     "estimate_ranking",
     "holds_rows",
@@ -64,11 +82,12 @@ def ranking_on(where: str, *, memory: int | None = None, on_progress: Told | Non
     Args:
         where: as for `joined`.
         memory: bytes that the process of each worker may hold.
-        on_progress: told of the tasks that are done and of those that are known of.
+        on_progress: told how many tasks are done, and how many there will be.
     """
     with joined(where, told=on_progress) as engine:
 
         def rank_there(*sets: Any, **choices: Any) -> Iterator[Ranking]:
+            # What the caller gives is for ranking in its own process, and not for that of a worker.
             return rank(*sets, engine=engine, **{**choices, "memory": memory})
 
         yield rank_there

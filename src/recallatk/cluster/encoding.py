@@ -1,8 +1,8 @@
 """Encoding on a cluster: what the pipeline gives is written in parts, and parts that are finished are not done again.
 
-Rows leave the pipeline in the order of the images and are written here in parts of `PART_ROWS`. Parts that are finished
-are never done again: an interrupted run goes on behind them. A part has one row for each image that could be used, and
-its metadata says what became of the others.
+Rows leave the pipeline in the order of the images and are written here in parts of `PART_ROWS`; an interrupted run goes
+on behind those that are finished. A part has one row for each image that could be used, and its metadata says what
+became of the others.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from recallatk.cluster.engine import Engine, first_line
-from recallatk.cluster.pipeline import Job, encoded_rows, stamp_of
+from recallatk.cluster.pipeline import encoded_rows
 from recallatk.cluster.places import Place
+from recallatk.cluster.tables import Job, stamp_of
 from recallatk.embeddings import parts
 from recallatk.encoding import REPLACE_FILE, SET_NAMES, Encoded, Progress, check_one_dimension, fix_encoder
 from recallatk.images import is_stored
@@ -37,10 +38,10 @@ from recallatk.types import (
 from recallatk.wording import counted
 
 PART_ROWS = 4096
-"""Images of a part; what an interrupted run does again at the most."""
+"""Images of a part, the most that is encoded again after an interrupted run."""
 
 LISTED = 2**20
-"""Images that one pipeline is told of: their names are in the object store while it runs."""
+"""Images that one pipeline is given: their names lie in the object store while it runs."""
 
 READ_PARTS = 4
 """Parts whose rows are kept while copies of their images are given them."""
@@ -141,13 +142,13 @@ def _absolute(element: Any) -> Any:
     return Path(element).absolute() if isinstance(element, os.PathLike) else element
 
 
-def describe_elsewhere(engine: Engine, load: Callable[[], Encoder], gpus: int | None) -> dict[str, str]:
+def dtype_and_device(engine: Engine, load: Callable[[], Encoder], gpus: int | None) -> dict[str, str]:
     """The dtype and device that an encoder has where it will run: cached rows are kept under these.
 
     Raises:
         ChoiceError: there are fewer GPUs.
     """
-    there = sum(node.gpus for node in engine.nodes)
+    there = engine.gpus
     if gpus is not None and gpus > there:
         raise ChoiceError(f"--num-gpus {gpus}: the cluster has {there}; Ray would wait for the others for ever")
     there = there if gpus is None else gpus

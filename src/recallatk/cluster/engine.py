@@ -1,4 +1,4 @@
-"""Functions run elsewhere: with `joining.py` all that ranking asks of Ray. For another engine, write two like them."""
+"""Functions run elsewhere, by Ray; `recallatk.cluster` says what another engine must offer."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ PATIENCE = 10.0
 ABSENT = 60.0
 """Seconds for which there may be no node that could run a task: one that was lost may come back, or another one."""
 
-
 SHARE_OF_A_CORE = 0.01
 """What a process asks for that lives long and takes none of the cores of tasks: it is put on a node that has some."""
 
-TOLD_EVERY = 0.5
+LOOK_EVERY = 0.5
 """Seconds between two looks at how far something is inside the cluster."""
 
 
@@ -65,7 +64,7 @@ class Spent:
     """What a task took.
 
     Attributes:
-        seconds: from its begin to its end.
+        seconds: from its beginning to its end.
         processor: seconds of processor time.
         resident: the most that its process ever held, in bytes.
         moved: bytes of arrays that it was given and gave, without what is shared by all tasks.
@@ -90,12 +89,11 @@ class Engine:
     """A cluster that was joined.
 
     Attributes:
-        cores: of the whole cluster.
         nodes: its machines.
         spent: what each finished task took.
         shared: bytes that were shared.
         client: whether it is reached through ray://, which has no Ray Data.
-        told: told of the progress: of steps that are done, and all that `expect` named.
+        told: told how many of the steps that `expect` announced are done.
     """
 
     nodes: tuple[Node, ...]
@@ -114,8 +112,13 @@ class Engine:
         """The cores of all nodes."""
         return sum(node.cores for node in self.nodes)
 
+    @property
+    def gpus(self) -> int:
+        """The GPUs of all nodes."""
+        return sum(node.gpus for node in self.nodes)
+
     def expect(self, steps: int) -> None:
-        """So many steps will come: tasks whose number is known before, so that progress never goes back."""
+        """Announce so many more steps: tasks whose number is known before they run, so progress never goes back."""
         self._expected = self._done + steps
         self._tell()
 
@@ -140,9 +143,9 @@ class Engine:
         memory: int = 0,
         step: bool = False,
     ) -> Any:
-        """Run a function of a module somewhere, when there is room; waits while there is more than enough to do.
+        """Run a function somewhere; where enough tasks wait or run already, this waits until some of them are done.
 
-        The function must be pure: it may run again, and its result is then computed again, if a worker or node dies.
+        It must be a pure function of a module: if a worker or a node dies, it is run again.
 
         Args:
             function: called with the arguments; a `Ref` among these is its value there.
@@ -158,7 +161,7 @@ class Engine:
         """
         import ray
 
-        self._check(self._most // cores)
+        self._wait(self._most // cores)
         self._needs = max(self._needs[0], cores), max(self._needs[1], gpus), max(self._needs[2], memory)
         remote = ray.remote(_measured).options(
             num_returns=returns + 1,
@@ -176,10 +179,10 @@ class Engine:
         return results[0] if returns == 1 else tuple(results)
 
     def fetch(self, ref: Ref) -> Any:
-        """The value behind a `Ref`, when it is there.
+        """Wait for the value behind a `Ref`; for a list of them, for all their values.
 
         Raises:
-            RecallatkError: what the task raised, or the cluster lost it.
+            RecallatkError: the task raised it, or the cluster lost the task.
         """
         import ray
 
@@ -214,7 +217,7 @@ class Engine:
             choices: of the function.
 
         Raises:
-            RecallatkError: what it raised there, or the cluster lost the process.
+            RecallatkError: the function raised it, or the cluster lost the process.
         """
         import ray
 
@@ -223,7 +226,7 @@ class Engine:
         try:
             with in_one_line():
                 answer = inside.call.remote(function, arguments, choices)
-                while not ray.wait([answer], timeout=TOLD_EVERY)[0]:
+                while not ray.wait([answer], timeout=LOOK_EVERY)[0]:
                     if on_progress is not None and (told := ray.get(inside.told_last.remote())) is not None:
                         on_progress(*told)
                 return ray.get(answer)
@@ -232,14 +235,14 @@ class Engine:
 
     def finish(self) -> None:
         """Wait for everything that runs."""
-        self._check(1)
+        self._wait(1)
 
     @property
     def _most(self) -> int:
         return max(IN_FLIGHT * self.cores, 2)
 
-    def _check(self, most: int) -> None:
-        """Wait until fewer than so many tasks run; what one of them raised is raised here, at once."""
+    def _wait(self, most: int) -> None:
+        """Until fewer than so many tasks run; what one of them raised is raised here, at once."""
         while len(self._running) >= max(most, 1):
             done, self._running = self._first_of(self._running)
             self.spent += self.fetch(done)
@@ -313,6 +316,7 @@ class _Inside:
 
 
 def _measured(function: Callable[..., Any], returns: int, *arguments: Any) -> tuple[Any, ...]:
+    """What every task runs: the function, whose results it gives with what they took."""
     release_shared_pages()  # what the last task read and gave
     start, busy = time.perf_counter(), time.process_time()
     result = function(*arguments)

@@ -24,7 +24,7 @@ from recallatk.types import ChoiceError, RecallatkError
 def joined(where: str, *, cores: int | None = None, told: Told | None = None) -> Iterator[Engine]:
     """Join a cluster, or start one on this machine; a cluster that was started here ends with the `with` block.
 
-    SIGTERM and SIGHUP end the block by `Ended`, where nobody else handles them.
+    Where this process had not joined one before, SIGTERM and SIGHUP end the block by `Ended`, unless they are handled.
 
     Args:
         where: "ray" starts Ray on this machine; "auto", HOST:PORT and ray://HOST:PORT join a cluster that runs, and
@@ -34,23 +34,27 @@ def joined(where: str, *, cores: int | None = None, told: Told | None = None) ->
 
     Raises:
         ChoiceError: `where` is none of these.
-        RecallatkError: Ray is not installed, or nothing answers there.
+        RecallatkError: Ray is not installed, cannot be started, or does not answer there.
     """
     address = address_of(where)
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # we raise the first one ourselves, in one line
     ray = import_extra("ray", "ray", f"the cluster {where!r}")
     if ray.is_initialized():
         with keeping_logs(ray.exceptions.RayError):
-            yield Engine(live_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
+            yield _engine(ray, told)
         return
     with _told_on_stderr(), own_folder() if address is None else contextlib.nullcontext(), ended_by_signals():
         with keeping_logs(ray.exceptions.RayError):
             _begin(ray, where, cores)
         try:
             with keeping_logs(ray.exceptions.RayError):
-                yield Engine(live_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
+                yield _engine(ray, told)
         finally:
             ray.shutdown()  # with the job end its workers, also on another cluster
+
+
+def _engine(ray: Any, told: Told | None) -> Engine:
+    return Engine(live_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
 
 
 @contextlib.contextmanager
@@ -82,6 +86,7 @@ def address_of(where: str) -> str | None:
 
 
 def _begin(ray: Any, where: str, cores: int | None) -> None:
+    """Start Ray or join it, without what it would print."""
     from recallatk.cores import usable_cores
 
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
@@ -107,7 +112,7 @@ def _begin(ray: Any, where: str, cores: int | None) -> None:
 
 @contextlib.contextmanager
 def _signals_are_ours(ray: Any) -> Iterator[None]:
-    """In the midst of its beginning Ctrl-C makes Ray end by a fault; and for SIGTERM it takes a way of its own."""
+    """Ctrl-C while Ray begins would crash it, so it waits; and Ray's own handler of SIGTERM is not installed."""
     private = importlib.import_module("ray._private.utils")
     handle = getattr(private, "set_sigterm_handler", None)
     with signals_later(ray.shutdown):
@@ -122,7 +127,7 @@ def _signals_are_ours(ray: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_core() -> Iterator[None]:
-    """Ray's C++ writes on file 2, past Python, of what is tried again or of no matter; with this, only when it ends.
+    """Ray's C++ writes to file 2, past Python, about retries and trifles; in this block only what ends the process.
 
     The level is read by `ray.init`, which writes there that it has read it.
     """

@@ -41,7 +41,7 @@ def own_folder() -> Iterator[None]:
 
 
 def folder_of_ours() -> str:
-    """Where it is."""
+    """Where the folder is that `own_folder` made."""
     return str(next(iter(_ours)))
 
 
@@ -55,14 +55,19 @@ def keeping_logs(faults: type[Exception]) -> Iterator[None]:
     try:
         yield
     except ClusterError as error:
-        for folder, kept in _ours.items():
-            if not kept:
-                _ours[folder] = True
-                raise ClusterError(f"{error}; what Ray logged is in {folder}/session_latest/logs") from error
+        if where := _keep():
+            raise ClusterError(f"{error}; {where}") from error
         raise
     except faults as error:
-        for folder, kept in _ours.items():
-            if not kept:
-                _ours[folder] = True
-                error.add_note(f"what Ray logged is in {folder}/session_latest/logs")
+        if where := _keep():
+            error.add_note(where)
         raise
+
+
+def _keep() -> str:
+    """Where the logs are of a folder that stays from now on; nothing where there is none, or it was said already."""
+    for folder, kept in _ours.items():
+        if not kept:
+            _ours[folder] = True
+            return f"what Ray logged is in {folder}/session_latest/logs"
+    return ""

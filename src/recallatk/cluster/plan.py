@@ -18,15 +18,17 @@ PROCESS = 200 * 2**20
 """What a worker holds before it works: Python, numpy, Ray."""
 
 SHARE = 0.5
-"""The share of a node's memory that its workers may hold; the rest is Ray's object store and the system's."""
+"""The share of what a node lends to tasks that its workers may hold by default."""
 
 ROOM, BYTES_A_NUMBER = 0.75, 16
-"""The share of a worker's memory that its rows take, and what a coordinate of them does: as it was read, on the grid,
-and packed. The rest is for tiles and judged pairs."""
+"""The share of a worker's memory that its rows take, and the bytes of one of their coordinates: as it was read, on the
+grid, and packed. The rest of the memory is for tiles and judged pairs."""
 
 MOST_MEMORY = 4 * 2**30
+"""What a worker may hold at the most, unless more is asked for."""
+
 MOST_ROWS = 2**17
-"""More rows a block or shard save no time, and a task that is lost costs more."""
+"""Larger blocks or shards save no time, and losing one of their tasks costs more."""
 
 KEPT_SECONDS, KEPT_ROWS = 600, 2**14
 """A block of queries is kept when it is finished, so that it takes the whole cluster no longer than this, by the model.
@@ -179,19 +181,24 @@ def task_memory(nodes: Sequence[Node], memory: int | None, threads: int = 1, bac
     asked = worker_memory(nodes, threads) if memory is None else memory
     if able_nodes(nodes, threads, gpus, asked):
         return asked
-    what = [counted(threads, "core"), *(["a GPU"] if gpus else []), *([megabytes(asked)] if memory else [])]
-    together = f"{', '.join(what[:-1])} and {what[-1]} together" if what[1:] else what[0]
     if not nodes:
         raise RecallatkError("the cluster has no node; start one with `ray start --address HOST:PORT`")
+    raise RecallatkError(_no_node_has(nodes, memory, threads, gpus))
+
+
+def _no_node_has(nodes: Sequence[Node], memory: int | None, threads: int, gpus: int) -> str:
+    """What one task asks for that no node has, and what could be asked for instead; `memory` only where it is given."""
+    what = [counted(threads, "core"), *(["a GPU"] if gpus else []), *([megabytes(memory)] if memory else [])]
+    together = f"{', '.join(what[:-1])} and {what[-1]} together" if what[1:] else what[0]
     largest = max(nodes, key=lambda node: (bool(node.gpus) >= bool(gpus), min(node.cores, threads), node.memory))
     fewer = {
         "fewer --threads": not able_nodes(nodes, threads),
-        "less --memory": memory is not None and not able_nodes(nodes, 0, memory=asked),
+        "less --memory": memory is not None and not able_nodes(nodes, 0, memory=memory),
     }
     changes = [change for change, alone in fewer.items() if alone]
     changes = changes or [*(["fewer --threads"] if threads > 1 else []), *(["less --memory"] if memory else [])]
     changes += ["another --backend"] if gpus and not able_nodes(nodes, 1, 1) else []
-    raise RecallatkError(
+    return (
         f"no node of the cluster has what one task asks for: {together}; the largest, {largest.name}, has "
         f"{_resources(largest)}; use {' and '.join(changes or ['another --backend'])}"
     )
@@ -209,7 +216,7 @@ def slots_of(nodes: Sequence[Node], *, threads: int = 1, gpus: int = 0, memory: 
 
 
 def worker_memory(nodes: Sequence[Node], threads: int = 1) -> int:
-    """What a worker may hold by default, in bytes: its share of half of what the poorest node lends."""
+    """What a worker may hold by default, in bytes: its share of half of what the poorest node lends, within bounds."""
     shared = [node.memory * SHARE * threads / node.cores for node in nodes if node.cores >= threads]
     return int(min([MOST_MEMORY, *shared]))
 
@@ -225,7 +232,7 @@ class Estimate:
     """What a ranking is expected to take, by the scaling model.
 
     Attributes:
-        seconds: of all nodes together, without what is hashed.
+        seconds: until all nodes together have ranked, without what is hashed.
         hashing: seconds here, before it.
         here: bytes of memory of the process that gives the work out.
         read: bytes that workers read of embeddings.

@@ -1,12 +1,14 @@
-"""Ranking over shards of a gallery: the two passes of the engine as tasks, whose results are merged in trees.
+"""Ranking over shards of a gallery: the two passes of a ranking as tasks, whose results are merged in trees.
 
 `rank` takes the place of `recallatk.ranking.rank`. A task has one block of queries and one shard, and neither holds
-more rows than fit into the memory of a worker. Here are the queries' numbers and the samples, never a gallery.
+more rows than fit into the memory of a worker. The process that hands tasks over holds the columns of the samples and
+some numbers for each query, and never a gallery that workers can read where it lies.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import deque
 from collections.abc import Iterator
@@ -70,13 +72,17 @@ def rank(
         depth: as for `recallatk.ranking.rank`.
         limit: as for `recallatk.ranking.rank`.
         backend: auto, native, numpy or torch.
-        memory: bytes that the process of a worker may hold; default half of its node's memory, shared by its cores.
+        memory: bytes that the process of a worker may hold; default as `worker_memory` says.
         threads: cores of each task; default one.
         plan: how many rows a block and a shard have; default what fits.
         start: the first query that is ranked; those before it are left out.
 
     Yields:
         Blocks that cover the queries in order, each as soon as it and those before it are there.
+
+    Raises:
+        ChoiceError: as for `task_memory`.
+        RecallatkError: as for `task_memory`, or a task failed.
     """
     threads, given = threads or 1, plan is not None
     task_memory(engine.nodes, memory, threads, backend)
@@ -112,12 +118,13 @@ def rank_blocks_of_scores(
     """The same counts from similarities that somebody else computed; see `recallatk.ranking.rank_scores`.
 
     Args:
-        scores: a matrix, of which each task reads its rows; or ranked lists, which are sent.
+        scores: a matrix, of which tasks read their rows where it is a mapped file; what is in memory here, as ranked
+            lists are, is sent.
         relevance: who is positive and who is ignored.
         engine: the cluster.
         depth: as for `rank`.
         memory: as for `rank`.
-        queries: how many a task has; default four tasks a core.
+        queries: how many a task has; default so many that each core gets four tasks.
         start: as for `rank`.
 
     Yields:
@@ -125,7 +132,6 @@ def rank_blocks_of_scores(
     """
     plan = plan_scores(relevance.n_queries, engine.nodes, memory=memory, queries=queries)
     memory = plan.memory
-    engine.expect(plan.tasks)
     everything = slice(0, relevance.n_gallery)
     waiting: Waiting = deque()
     blocks = list(
@@ -194,6 +200,11 @@ class _Work:
         needs = {"cores": self.threads, "gpus": gpus_of(self.backend), "memory": self.plan.memory}
         return self.engine.run(function, *arguments, returns=returns, step=step, **needs)
 
+    @functools.cached_property
+    def pairs(self) -> Counts:
+        """Those of `Relevance.pairs`, which is worked out from all queries each time: once, and not for each block."""
+        return self.relevance.pairs
+
     @property
     def choices(self) -> tuple[Scale, int, str, int]:
         return self.scale, self.plan.memory, self.backend, self.threads
@@ -201,10 +212,11 @@ class _Work:
     def first_pass(self, function: Any, merge: Any, own: Any, queries: slice, shards: list[tuple[slice, Any]]) -> Ref:
         """What is positive for a block of queries, in all shards; a shard that holds no positive is not asked.
 
-        Only positives are read of a mapped file, so that a task looks at as many shards as hold enough of them.
+        Of a mapped file only the rows of positives are read. So it is cut anew, into no more shards than there are:
+        each has enough pairs for a task, or all blocks together have just enough tasks for all cores.
         """
         if isinstance(shards[0][1], MappedFile):
-            pairs = int(self.relevance.pairs[queries].sum())
+            pairs = int(self.pairs[queries].sum())
             blocks = math.ceil(len(self.query) / self.plan.block)
             wanted = max(math.ceil(pairs / PAIRS_A_TASK), math.ceil(self.engine.cores / self.threads / blocks))
             height = math.ceil(len(self.gallery) / min(wanted, len(shards)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import mmap
-import os
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -45,7 +44,7 @@ class MappedFile:
         if array.mode == "c":  # what was changed is in this process and not in the file
             return None
         path = Path(array.filename)
-        if not isinstance(array.filename, str | os.PathLike) or not array.flags.c_contiguous or not path.is_file():
+        if not array.flags.c_contiguous or not path.is_file():
             return None
         n, d = array.shape
         return cls(KnownFile.of(path), array.offset, array.dtype.str, (n, d), rows)

@@ -43,7 +43,7 @@ Found = TypeVar("Found", Positives, LevelSet, AllCounts, Ranking)
 def best(own: Any, where: Any, part: Relevance, first: int, scale: Scale, memory: int) -> BestPositives:
     """The first pass of a block of queries in a shard."""
     query = scale.grid(own).load()
-    return best_in_shard(query, Shard(scale.grid(where), part, first), memory=left(memory, query.dim))
+    return best_in_shard(query, Shard(scale.grid(where), part, first), memory=memory_left(memory, query.dim))
 
 
 def count(
@@ -52,7 +52,7 @@ def count(
 ) -> ShardCounts:  # fmt: skip
     """The second pass."""
     query, shard = scale.grid(own).load(), Shard(scale.grid(where).load(), part, 0)
-    memory = left(memory, query.dim)
+    memory = memory_left(memory, query.dim)
     with _blas(threads):
         return count_in_shard(query, shard, bests, backend=backend, memory=memory, threads=threads)
 
@@ -62,7 +62,7 @@ def count_alone(
 ) -> ShardCounts:
     """The second pass of a part of a set against itself."""
     grid = scale.grid(own).load()
-    memory = left(memory, grid.dim)
+    memory = memory_left(memory, grid.dim)
     with _blas(threads):
         return count_in_shard(grid, Shard(grid, part, 0), bests, backend=backend, memory=memory, threads=threads)
 
@@ -73,13 +73,13 @@ def count_each_other(
 ) -> tuple[ShardCounts, ShardCounts]:  # fmt: skip
     """The second pass of two parts of a set against each other."""
     one, other = scale.grid(own).load(), scale.grid(where).load()
-    memory = left(memory, one.dim)
+    memory = memory_left(memory, one.dim)
     with _blas(threads):
         return count_both(one, other, parts, (bests, other_bests), backend=backend, memory=memory, threads=threads)
 
 
 def ranking(bests: BestPositives, counts: ShardCounts, unit: float, _: Counts | None) -> list[Ranking]:
-    """The ranking that both passes give."""
+    """The ranking that both passes give; it is called as `deep_ranking` is, but only levels have a limit."""
     return [compact(ranking_of_shards(bests, counts, unit=unit))]
 
 
@@ -87,7 +87,7 @@ def positives(own: Any, where: Any, part: Relevance, first: int, scale: Scale, m
     """The first pass at depth "all"."""
     query = scale.grid(own).load()
     shard = Shard(scale.grid(where), part, first)
-    return compact(positives_in_shard(query, shard, memory=left(memory, query.dim)))
+    return compact(positives_in_shard(query, shard, memory=memory_left(memory, query.dim)))
 
 
 def together(parts: Sequence[Positives]) -> Positives:
@@ -104,14 +104,14 @@ class Known:
 
 
 def know(found: Positives, limit: Counts | None) -> Known:
-    """What the first pass at depth "all" found out."""
+    """What the second pass needs of the first at depth "all": all but the gains."""
     return Known(compact(dataclasses.replace(wide(found).levels, gains=None, ideal_gains=None)), limit)
 
 
 def count_all(
     own: Any, where: Any, part: Relevance, known: Known, scale: Scale, memory: int, backend: str, threads: int
 ) -> AllCounts:
-    """The second pass at depth "all", over as many rows as one likes: of these, some are in memory at a time."""
+    """The second pass at depth "all", over any number of rows, of which only some are in memory at a time."""
     query = scale.grid(own).load()
     return _count_all(query, scale.grid(where), part, known, memory, backend, threads)
 
@@ -127,7 +127,7 @@ def count_all_alone(
 def _count_all(
     query: LoadedGrid, grid: Grid, part: Relevance, known: Known, memory: int, backend: str, threads: int
 ) -> AllCounts:
-    shard, levels, memory = Shard(grid, part, 0), wide(known.levels), left(memory, query.dim)
+    shard, levels, memory = Shard(grid, part, 0), wide(known.levels), memory_left(memory, query.dim)
     with _blas(threads):
         found = count_all_in_shard(
             query, shard, levels, limit=known.limit, backend=backend, memory=memory, threads=threads
@@ -142,7 +142,7 @@ def count_all_each_other(
     """The second pass at depth "all" of two parts of a set against each other."""
     sides = scale.grid(own).load(), scale.grid(where).load()
     levels, limits = (wide(one.levels), wide(other.levels)), (one.limit, other.limit)
-    memory = left(memory, sides[0].dim)
+    memory = memory_left(memory, sides[0].dim)
     with _blas(threads):
         here, there = count_all_both(sides, parts, levels, limits, backend=backend, memory=memory, threads=threads)
     return compact(here), compact(there)
@@ -164,8 +164,7 @@ def rank_deep(
 ) -> list[Ranking]:  # fmt: skip
     """Both passes at depth "all" of a block of queries over the whole gallery, so that no level leaves the worker."""
     query: LoadedGrid = scale.grid(own).load()
-    memory = left(memory, query.dim)
-    backend = "auto" if backend == "torch" else backend  # which would have the whole gallery in memory
+    memory = memory_left(memory, query.dim)
     blocks = rank(
         query, scale.grid(where), part, depth="all", limit=limit, backend=backend, memory=memory, threads=threads
     )
@@ -176,14 +175,14 @@ def scored(own: Any, part: Relevance, first: int, depth: Depth, memory: int) -> 
     """The ranking of some rows of a matrix of scores, or of some lists."""
     scores = own.open() if isinstance(own, MappedFile) else own
     blocks = []
-    for block in rank_scores(scores, part, depth=depth, memory=left(memory, 1), first=first):
+    for block in rank_scores(scores, part, depth=depth, memory=memory_left(memory, 1), first=first):
         blocks.append(compact(block))
         release_shared_pages()
     return blocks
 
 
-def left(memory: int, dim: int) -> int:
-    """What is left of a worker's memory for the work, when pages that it need not hold are given back."""
+def memory_left(memory: int, dim: int) -> int:
+    """What is left of a worker's memory for its work, once it has given back the pages that it need not hold."""
     release_shared_pages()
     return working_memory(memory, Block.least().bytes(dim))[0]
 

@@ -117,7 +117,7 @@ def load_embeddings(
     path = Path(path)
     name = path.name if name is None else name
     where = name if path.name in name else f"{name} ({path.name})"
-    address = parts.address_of(path)
+    address = parts.store_address(path)
     if address is not None:
         format_ = PARTS
     elif path.is_dir():

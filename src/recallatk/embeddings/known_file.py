@@ -19,8 +19,8 @@ PAGES, PAGE = 16, 4096
 class KnownFile:
     """A file as it was when its rows were asked for.
 
-    Times of change say nothing, as copies on the disks of several nodes have others; every row of embeddings by
-    another model differs, so that some pages are enough.
+    Times of change say nothing, as copies on the disks of several nodes differ in them. Some pages are enough, as every
+    row of embeddings by another model differs.
 
     Attributes:
         path: of the file.

@@ -146,10 +146,10 @@ def part_name(number: int) -> str:
     return f"part-{number:06}.parquet"
 
 
-def address_of(path: Path) -> str | None:
-    """The address of an object store that was taken for a path, which has one slash less; None of other paths.
+def store_address(path: Path) -> str | None:
+    """The address of an object store that was given as a path, which has one slash less; None for other paths.
 
-    >>> address_of(Path("s3://bucket/rows")), address_of(Path("rows/query"))
+    >>> store_address(Path("s3://bucket/rows")), store_address(Path("rows/query"))
     ('s3://bucket/rows', None)
     """
     found = re.fullmatch(r"(\w{2,}):/+(.*)", str(path), re.DOTALL)

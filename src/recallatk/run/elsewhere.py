@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from recallatk.cache import Cache
-from recallatk.cluster import Job, Place, address_of, describe_elsewhere, discard, encode_on, holds_rows, joined
+from recallatk.cluster import Job, Place, address_of, discard, dtype_and_device, encode_on, holds_rows, joined
 from recallatk.embeddings import parts
 from recallatk.encoders import load_encoder
 from recallatk.encoding import Encoded, Progress, text_tower
@@ -85,12 +85,13 @@ def encode_elsewhere(
     load: Callable[[], Encoder] = functools.partial(_itself, encoder)
     if request is not None:
         load = functools.partial(_from_here, str(Path.cwd()), dict(request))
+    known = provenance.fingerprint is not None
     with joined(elsewhere.cluster) as engine:
-        there = SimpleNamespace(**describe_elsewhere(engine, load, elsewhere.gpus))
+        there = SimpleNamespace(**dtype_and_device(engine, load, elsewhere.gpus))
         depends = {kind: setting(there, own) for kind, own in settings.items()}
-        key = _key(sides, "\n".join(depends.values()), known=provenance.fingerprint is not None)
-        kept = cache if provenance.fingerprint is not None else None
-        folder, owner = _folder(elsewhere, cache, key, known=provenance.fingerprint is not None)
+        key = _key(sides, "\n".join(depends.values()), known=known)
+        kept = cache if known else None
+        folder, owner = _folder(elsewhere, cache, key, known=known)
         job = Job(load, depends, kept, batch, decode, policy, on_error)
         metadata = {
             "encoder": provenance.encoder,

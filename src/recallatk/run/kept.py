@@ -27,6 +27,7 @@ _BLOCK = re.compile(r"block-(\d{12,})-(\d{12,})-([0-9a-f]{16})\.npz")
 """The first query, the one behind the last, and the checksum."""
 
 RankFrom: TypeAlias = Callable[..., Iterator[Ranking]]
+"""Ranks the queries from `start` on."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,7 +47,8 @@ class Kept:
 def kept_in(folder: str) -> Iterator[Kept]:
     """Keep blocks of rankings in a folder; at the end of the `with` block those of finished rankings are removed.
 
-    They stay if it ends by an error: what the rankings were for may not have been delivered.
+    They stay if it ends by an error or a signal: what the rankings were for may not have been delivered. a condition
+    that is not met (SystemExit) and a broken pipe come after that.
     """
     kept = Kept(folder)
     try:
@@ -60,7 +62,7 @@ def kept_in(folder: str) -> Iterator[Kept]:
 
 
 def keeping(kept: Kept | None, notes: list[str]) -> Keep | None:
-    """What keeps the blocks of one ranking; it adds to the notes what came of it."""
+    """What keeps the blocks of one ranking, and adds notes of those that were there and of what went wrong."""
     return None if kept is None else functools.partial(_blocks, kept, notes)
 
 
@@ -150,7 +152,7 @@ def _key(depends: object) -> str:
 
 
 def _feed(digest: Any, value: Any) -> None:
-    """Hash a value: arrays by what they hold, everything that is made of others by those."""
+    """Hash a value: arrays by their contents, what is made of other values by these."""
     if isinstance(value, np.ndarray):
         digest.update(f"{value.dtype.str}{value.shape}\n".encode())
         digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)

@@ -44,7 +44,7 @@ def normalise_columns(rows: ImageSet | EmbeddingSet | SampleSet, n: int, noun: s
 
 
 def _first_repeated(ids: Sequence[str]) -> str | None:
-    """The first id that was there before; a set of millions would take more memory than their hashes."""
+    """The first id that occurs again. Hashes come first, as they take less memory than a set of millions of ids."""
     hashes = np.fromiter(map(hash, ids), np.int64, len(ids))
     hashes.sort()
     if not (hashes[1:] == hashes[:-1]).any():

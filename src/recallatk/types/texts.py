@@ -1,4 +1,4 @@
-"""Columns of text that are worked out where they are asked for: no text lies in memory for each row."""
+"""Columns of text that are made when they are asked for, so that not every row has a text in memory."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class HexDigests(Texts):
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> HexDigests | None:
-        """Hex texts of sha256 as their bytes, half as many; None if some text is another."""
+        """Hashes in hex as their bytes, half as many; None if one of the texts is no sha256."""
         if not texts or not all(map(_SHA256.fullmatch, texts)):
             return None
         parts = (bytes.fromhex("".join(texts[start : start + AT_ONCE])) for start in range(0, len(texts), AT_ONCE))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recallatk.datasets import load_dataset, load_qrels, load_two_folders, sample_dataset
-from recallatk.embeddings.parts import address_of
+from recallatk.embeddings.parts import store_address
 from recallatk.evaluation.signing import hash_qrels
 from recallatk.report import Report
 from recallatk.run import EncodedDataset, digests_of, embedding_files, join_dataset, load_encoded
@@ -67,7 +67,7 @@ def read_embeddings(report: Report, given: Mapping[str, Any], read: Mapping[str,
 
 def _place_of(path: str, report: Report) -> Path:
     """Where a file or folder of embeddings lies; at an address nobody looks before its rows are read."""
-    return Path(path) if address_of(Path(path)) is not None else find_recorded(path, report)
+    return Path(path) if store_address(Path(path)) is not None else find_recorded(path, report)
 
 
 def kept_files(folder: Path) -> tuple[Path, ...]:

@@ -1,0 +1,40 @@
+"""How encoding is cut for a cluster, without one: what tables and parts give are the rows of one machine."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from other_engine import AnyOrder, other_pipeline
+from recallatk.cluster import Job, Place, encode_on
+from recallatk.cluster import encoding as cluster_encoding
+from recallatk.encoding import encode
+from recallatk.images import DEFAULT_POLICY
+from recallatk.types import ImageSet
+
+
+def corners(images):
+    return np.stack([np.asarray(image.resize((2, 2)), np.float32).reshape(-1) for image in images])
+
+
+def test_another_pipeline_gives_the_rows_of_one_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_encoding, "encoded_rows", other_pipeline)
+    monkeypatch.setattr(cluster_encoding, "PART_ROWS", 8)
+    rng = np.random.default_rng(3)
+    paths = [tmp_path / f"{number}.png" for number in range(40)]
+    for path in paths:
+        Image.fromarray(rng.integers(0, 256, (5, 4, 3), np.uint8)).save(path)
+    paths[9].write_bytes(paths[1].read_bytes())  # a copy, which is in another part
+    paths[20].write_bytes(b"no image")
+    sets = [ImageSet(some, [path.name for path in some], ["a"] * len(some)) for some in (paths[:15], paths[15:])]
+    job = Job(lambda: corners, {}, None, 3, True, DEFAULT_POLICY, "skip")
+    here = encode(sets, corners, on_error="skip")
+    told = []
+    place = Place(str(tmp_path / "rows"), "key", {})
+    there = encode_on(AnyOrder(rng), sets, job, place, on_progress=lambda *steps: told.append(steps))
+    for one, other in zip(here.sets, there.sets, strict=True):
+        np.testing.assert_array_equal(np.asarray(other.embeddings), one.embeddings)
+        assert (other.ids, other.content) == (one.ids, one.content)
+    assert [item.item for item in there.skipped] == [item.item for item in here.skipped]
+    assert there.distinct == here.distinct
+    assert told[-1] == (40, 40)
