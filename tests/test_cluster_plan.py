@@ -94,6 +94,7 @@ def test_scores_are_planned_too(tmp_path):
     assert lines["cut"] == "32 blocks of 29 queries"
     assert lines["read by workers (estimated)"] == "1 MB"
     assert lines["time to rank (estimated)"] == "under 1 s"
+    assert lines["estimated for"].startswith("recall@K; metrics that look at every positive")
 
 
 def test_lists_are_planned_by_what_they_hold(tmp_path):

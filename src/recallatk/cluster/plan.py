@@ -64,6 +64,8 @@ and some 60), and of a query besides: its place in relevance, counts, values and
 BYTES_A_LISTED = 200
 """Of an item in a ranked list: two ids, a score and a row number."""
 
+ESTIMATED_FOR = "recall@K; metrics that look at every positive, such as map, are cut otherwise and take longer"
+
 BYTES_A_COUNT = 40
 """What a task gives for a query: five counts."""
 
@@ -333,6 +335,7 @@ def describe_scores(
         "memory here (estimated)": megabytes(here),
         "read by workers (estimated)" if n_listed is None else "sent (estimated)": moved,
         "time to rank (estimated)": in_words(max(busy / plan.slots, plan.tasks * SECONDS_HERE_A_TASK)),
+        "estimated for": ESTIMATED_FOR,
     }
 
 
@@ -370,6 +373,7 @@ def describe_ranking(
         "sent (estimated)": megabytes(found.moved),
         "time to hash and check here (estimated)": in_words(found.hashing),
         "time to rank (estimated)": in_words(found.seconds),
+        "estimated for": ESTIMATED_FOR,
     }
 
 
