@@ -1,7 +1,7 @@
 """Past one machine: the same answer from a cluster. Ray runs it; importing this package does not import Ray.
 
 Without Ray, for any engine:
-    `plan.py`: how a ranking is cut, and what it is expected to take.
+    `plan.py`: how a ranking is cut, and `estimate.py` what it is expected to take.
     `ranking.py`: hands the tasks of a ranking over, and `merging.py` merges what they give.
     `tasks.py`: what a worker runs to rank, and `sources.py` where it finds its rows.
     `tables.py`: what a worker runs to read, decode and encode images.
@@ -27,20 +27,11 @@ from typing import Any
 
 from recallatk.cluster.encoding import dtype_and_device, encode_on
 from recallatk.cluster.engine import Engine, Node, Told
+from recallatk.cluster.estimate import describe_nodes, describe_ranking, describe_scores, estimate_ranking, in_words
 from recallatk.cluster.joining import address_of, joined
 from recallatk.cluster.pipeline import copies_of_the_model
 from recallatk.cluster.places import Place, discard, holds_rows
-from recallatk.cluster.plan import (
-    RankingPlan,
-    describe_nodes,
-    describe_ranking,
-    describe_scores,
-    estimate_ranking,
-    in_words,
-    plan_ranking,
-    plan_scores,
-    task_memory,
-)
+from recallatk.cluster.plan import RankingPlan, plan_ranking, plan_scores, task_memory
 from recallatk.cluster.ranking import rank, rank_blocks_of_scores
 from recallatk.cluster.sources import are_found_there
 from recallatk.cluster.tables import Job
