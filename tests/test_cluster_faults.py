@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
@@ -369,3 +370,39 @@ def test_what_ends_the_command_ends_the_ray_that_it_started(sent, code, said, tm
     assert (sent == signal.SIGINT) or err.count("\n") == 1
     assert gone(ray_processes().keys() - before)
     assert not list(for_ray.iterdir())
+
+
+LOSING = """\
+import sys, time
+from recallatk.cluster import head, joined
+head.LOOK_EVERY, head.SILENT = 1.0, 4.0
+with joined(sys.argv[1]), joined(sys.argv[1]) as engine:
+    slow = engine.run(time.sleep, 100)
+    print("running", flush=True)
+    engine.fetch(slow)
+"""
+
+
+def test_a_lost_head_is_one_line():
+    """Ray itself would end the process after a minute, and say nothing."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    ray.shutdown()
+    before = ray_processes().keys()
+    node = {"num_cpus": 1, "object_store_memory": 200 * MB, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    try:
+        command = [sys.executable, "-c", LOSING, cluster.address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
+            assert driver.stdout.readline() == "running\n"
+            cluster.head_node.kill_gcs_server(check_alive=False)
+            said = driver.communicate(timeout=MOST_SECONDS / 2)[1]
+        assert re.search(
+            r"ClusterError: the cluster lost its head: \S+:\d+ has not answered for 4 s; .* are kept", said
+        )
+    finally:
+        cluster.shutdown()
+        for left in ray_processes().keys() - before:  # without a head some of Ray's own wait for it
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)

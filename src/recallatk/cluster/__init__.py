@@ -8,7 +8,8 @@ Without Ray, for any engine:
     `encoding.py`: writes what the pipeline gives in parts, and `places.py` says whose these are.
 
 With Ray, and nowhere else:
-    `joining.py`: joins a cluster or starts one, with `signals.py` and `logs.py` for what Ray does to this process.
+    `joining.py`: joins a cluster or starts one, with `signals.py`, `logs.py` and `head.py` for what Ray does to this
+    process.
     `engine.py`: runs functions there.
     `pipeline.py`: runs what is in `tables.py`, with Ray Data.
 

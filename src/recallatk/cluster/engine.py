@@ -101,6 +101,7 @@ class Engine:
     shared: int = 0
     client: bool = False
     told: Told | None = None
+    head_answers: Callable[[], bool] = lambda: True
     _running: list[Ref] = dataclasses.field(default_factory=list)
     _steps: set[Ref] = dataclasses.field(default_factory=set)
     _done: int = 0
@@ -268,7 +269,7 @@ class Engine:
             done, others = ray.wait(refs, num_returns=1, timeout=min(PATIENCE, ABSENT / 2))
             if done:
                 return done, others
-            if able_nodes(live_nodes(ray), *self._needs):
+            if not self.head_answers() or able_nodes(live_nodes(ray), *self._needs):
                 able = time.monotonic()
             elif time.monotonic() - able > ABSENT:
                 raise ClusterError(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import logging
 import os
 import re
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from recallatk.cluster.engine import PATIENCE, ClusterError, Engine, Told, first_line, live_nodes
+from recallatk.cluster.engine import ClusterError, Engine, Told, first_line, live_nodes
+from recallatk.cluster.head import answers, knock, watched
 from recallatk.cluster.logs import folder_of_ours, keeping_logs, own_folder
 from recallatk.cluster.signals import ended_by_signals, signals_later
 from recallatk.extras import import_extra
@@ -41,20 +42,26 @@ def joined(where: str, *, cores: int | None = None, told: Told | None = None) ->
     ray = import_extra("ray", "ray", f"the cluster {where!r}")
     if ray.is_initialized():
         with keeping_logs(ray.exceptions.RayError):
-            yield _engine(ray, told)
+            yield _engine(ray, where, told)
         return
     with _told_on_stderr(), own_folder() if address is None else contextlib.nullcontext(), ended_by_signals():
         with keeping_logs(ray.exceptions.RayError):
             _begin(ray, where, cores)
         try:
-            with keeping_logs(ray.exceptions.RayError):
-                yield _engine(ray, told)
+            with keeping_logs(ray.exceptions.RayError), watched(_head(ray, where)):
+                yield _engine(ray, where, told)
         finally:
             ray.shutdown()  # with the job end its workers, also on another cluster
 
 
-def _engine(ray: Any, told: Told | None) -> Engine:
-    return Engine(live_nodes(ray), told=told, client=bool(ray.util.client.ray.is_connected()))
+def _head(ray: Any, where: str) -> str:
+    client = ray.util.client.ray.is_connected()
+    return where if client else str(ray.get_runtime_context().gcs_address)
+
+
+def _engine(ray: Any, where: str, told: Told | None) -> Engine:
+    client = bool(ray.util.client.ray.is_connected())
+    return Engine(live_nodes(ray), told=told, client=client, head_answers=functools.partial(answers, _head(ray, where)))
 
 
 @contextlib.contextmanager
@@ -99,7 +106,7 @@ def _begin(ray: Any, where: str, cores: int | None) -> None:
         quiet |= {"address": address}
     try:
         if address not in (None, "auto"):
-            _knock(address)
+            knock(address)
         with contextlib.redirect_stdout(sys.stderr), _signals_are_ours(ray), _quiet_core():
             ray.init(**quiet)
         if ray.util.client.ray.is_connected():  # what the process inside writes would be written here, also on stdout
@@ -146,9 +153,3 @@ def _quiet_core() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         del os.environ[level]
-
-
-def _knock(address: str) -> None:
-    """Raise OSError at once where nothing listens; Ray would wait for minutes."""
-    host, port = address.removeprefix("ray://").rsplit(":", 1)
-    socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
