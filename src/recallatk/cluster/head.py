@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +18,9 @@ LOOK_EVERY = 5.0
 
 SILENT = 40.0
 """Seconds for which the head may not answer, as one that is started again may come back; Ray itself waits for 60."""
+
+REACTS = 8.0
+"""Seconds in which the process should have heard of it."""
 
 
 def knock(address: str) -> None:
@@ -35,7 +40,7 @@ def answers(address: str) -> bool:
 
 @contextlib.contextmanager
 def watched(address: str) -> Iterator[None]:
-    """End the `with` block in one line when the head is lost; outside of the main thread nothing can be ended.
+    """End the `with` block in one line when the head is lost, or else the process; not outside of the main thread.
 
     Args:
         address: HOST:PORT of the head.
@@ -50,9 +55,13 @@ def watched(address: str) -> Iterator[None]:
         while not over.wait(LOOK_EVERY):
             if answers(address):
                 answered = time.monotonic()
-            if time.monotonic() - answered > SILENT:
+            if time.monotonic() - answered > SILENT and not over.is_set():
                 lost.set()
                 _thread.interrupt_main()
+                if not over.wait(REACTS):  # it waits for Ray where nothing reaches it, and Ray is about to end it
+                    sys.stderr.write(f"recallatk: {_words(address)}\n")
+                    sys.stderr.flush()
+                    os._exit(3)
                 return
 
     if threading.current_thread() is threading.main_thread():
@@ -62,9 +71,13 @@ def watched(address: str) -> Iterator[None]:
     except KeyboardInterrupt:
         if not lost.is_set():
             raise
-        raise ClusterError(
-            f"the cluster lost its head: {address} has not answered for {SILENT:.0f} s; start it, and run the command "
-            "again: parts of encoding and blocks of a ranking that are finished are kept (these not with --no-cache)"
-        ) from None
+        raise ClusterError(_words(address)) from None
     finally:
         over.set()
+
+
+def _words(address: str) -> str:
+    return (
+        f"the cluster lost its head: {address} has not answered for {SILENT:.0f} s; start it, and run the command "
+        "again: parts of encoding and blocks of a ranking that are finished are kept (these not with --no-cache)"
+    )
