@@ -239,3 +239,15 @@ def world(
     columns = () if ignore_same == "none" else ignore_same.split("+")
     judged = oracle.judge(sides[0], sides[-1], exclude_self=exclude_self, ignore_same=columns)
     return World(grids[0], grids[-1], relevance, judged)
+
+
+def sample(
+    rng: np.random.Generator, maker: str, n: int, *, labels: int = 30, d: int = 9, name: str = "row"
+) -> EmbeddingSet:
+    """Rows of one of these worlds, with labels, ids and cameras at random."""
+    return EmbeddingSet(
+        WORLDS[maker](rng, n, d),
+        [f"label {i}" for i in rng.integers(0, labels, n)],
+        ids=[f"{name} {i}" for i in range(n)],
+        groups={"camera": [f"camera {i}" for i in rng.integers(0, 3, n)]},
+    )

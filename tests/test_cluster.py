@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from command_line import recallatk
-from grid_worlds import WORLDS, assert_same, columns_of
+from grid_worlds import assert_same, columns_of, sample
 from recallatk.embeddings import parts, save_embeddings
 from recallatk.evaluation import evaluate_embeddings
 from recallatk.ranking import rank as rank_here
@@ -37,15 +37,6 @@ def engine():
     """A Ray of two cores on this machine."""
     with joined("ray", cores=2) as started:
         yield started
-
-
-def sample(rng, maker, n, *, labels=30, d=9, name="row"):
-    return EmbeddingSet(
-        WORLDS[maker](rng, n, d),
-        [f"label {i}" for i in rng.integers(0, labels, n)],
-        ids=[f"{name} {i}" for i in range(n)],
-        groups={"camera": [f"camera {i}" for i in rng.integers(0, 3, n)]},
-    )
 
 
 def grids_of(query, gallery, protocol):

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grid_worlds import WORLDS, assert_same, columns_of
+from grid_worlds import WORLDS, assert_same, columns_of, sample
 from other_engine import MB, AnyOrder
 from recallatk.cluster import RankingPlan, rank, rank_blocks_of_scores
 from recallatk.ranking import rank as rank_here
 from recallatk.ranking import rank_scores, stream_grid
 from recallatk.relevance import Relevance, build_relevance
-from recallatk.types import EmbeddingSet, EvalProtocol
+from recallatk.types import EvalProtocol
 
-
-def sample(rng, maker, n, *, labels=7, d=5, name="row"):
-    return EmbeddingSet(
-        WORLDS[maker](rng, n, d),
-        [f"label {i}" for i in rng.integers(0, labels, n)],
-        ids=[f"{name} {i}" for i in range(n)],
-        groups={"camera": [f"camera {i}" for i in rng.integers(0, 3, n)]},
-    )
+small = functools.partial(sample, labels=7, d=5)
 
 
 @settings(max_examples=25, deadline=None)
@@ -36,8 +31,8 @@ def sample(rng, maker, n, *, labels=7, d=5, name="row"):
 )
 def test_any_cut_in_any_order(seed, maker, similarity, depth, alone, limited):
     rng = np.random.default_rng(seed)
-    query = sample(rng, maker, int(rng.integers(1, 40)), name="query")
-    gallery = None if alone else sample(rng, maker, int(rng.integers(1, 60)))
+    query = small(rng, maker, int(rng.integers(1, 40)), name="query")
+    gallery = None if alone else small(rng, maker, int(rng.integers(1, 60)))
     protocol = EvalProtocol(ignore_same="camera+label", similarity=similarity)
     relevance = build_relevance(query, gallery, protocol)
     sets = [query.embeddings] if gallery is None else [query.embeddings, gallery.embeddings]
@@ -58,7 +53,7 @@ def test_any_cut_in_any_order(seed, maker, similarity, depth, alone, limited):
 @pytest.mark.parametrize("depth", ["first", "all"])
 def test_scores_of_somebody_else(depth):
     rng = np.random.default_rng(5)
-    query, gallery = sample(rng, "duplicates", 30, name="query"), sample(rng, "duplicates", 50)
+    query, gallery = small(rng, "duplicates", 30, name="query"), small(rng, "duplicates", 50)
     relevance = build_relevance(query, gallery, EvalProtocol())
     scores = np.round(rng.normal(size=(30, 50)), 1)
     expected = columns_of(rank_scores(scores, relevance, depth=depth))
@@ -72,7 +67,7 @@ def test_scores_of_somebody_else(depth):
 @pytest.mark.parametrize("depth", ["first", "all"])
 def test_pairs_of_a_mapped_gallery_are_counted_once_for_all_blocks(depth, tmp_path, monkeypatch):
     rng = np.random.default_rng(6)
-    query, gallery = sample(rng, "duplicates", 40, name="query"), sample(rng, "duplicates", 60)
+    query, gallery = small(rng, "duplicates", 40, name="query"), small(rng, "duplicates", 60)
     relevance = build_relevance(query, gallery, EvalProtocol())
     np.save(tmp_path / "gallery.npy", gallery.embeddings)
     grids = stream_grid(query.embeddings, np.load(tmp_path / "gallery.npy", mmap_mode="r"), similarity="cosine")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import os
+import signal
 import socket
 import sys
 import threading
@@ -49,6 +49,7 @@ def watched(address: str) -> Iterator[None]:
         ClusterError: it is lost.
     """
     over, lost = threading.Event(), threading.Event()
+    main = threading.main_thread().ident or 0
 
     def watch() -> None:
         answered = time.monotonic()
@@ -57,7 +58,8 @@ def watched(address: str) -> Iterator[None]:
                 answered = time.monotonic()
             if time.monotonic() - answered > SILENT and not over.is_set():
                 lost.set()
-                _thread.interrupt_main()
+                # A real signal: `interrupt_main` would wait for the end of what the main thread sleeps in.
+                signal.pthread_kill(main, signal.SIGINT)
                 if not over.wait(REACTS):  # it waits for Ray where nothing reaches it, and Ray is about to end it
                     sys.stderr.write(f"recallatk: {_words(address)}\n")
                     sys.stderr.flush()
