@@ -184,7 +184,9 @@ def two_cores():
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     node = {"num_cpus": 2, "object_store_memory": 200 * MB, "include_dashboard": False, "ray_client_server_port": port}
-    cluster = Cluster(initialize_head=True, head_node_args=node)
+    with pytest.MonkeyPatch.context() as environment:  # else some clients wait 40 seconds: docs/scaling.md
+        environment.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")
+        cluster = Cluster(initialize_head=True, head_node_args=node)
     yield cluster.address, f"ray://127.0.0.1:{port}"
     cluster.shutdown()
     del cluster
@@ -245,6 +247,29 @@ def test_a_client_from_outside_takes_an_encoder_from_the_folder_it_runs_in(two_c
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (3, "", 1), wrong.stderr
     assert "the encoder raised ValueError: upside down" in wrong.stderr
     assert not list((tmp_path / "cache" / "encoded").iterdir())
+
+
+def test_a_client_whose_process_inside_dies_as_it_begins_asks_for_another(two_cores):
+    """What Ray's head does to some clients by itself; here it is done to one, always."""
+    killed = []
+
+    def kill_first():
+        end = time.monotonic() + 60
+        while not killed and time.monotonic() < end:
+            for pid, text in ray_processes().items():
+                if "--mode=specific-server" in text:
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+                    return
+
+    killing = threading.Thread(target=kill_first)
+    killing.start()
+    command = [*COMMAND, "info", "--cluster", two_cores[1]]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS / 2)
+    killing.join()
+    assert killed
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "1 node" in found.stdout
 
 
 def test_two_encodings_at_once_do_not_wait_for_each_other(two_cores, tmp_path):

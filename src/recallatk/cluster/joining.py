@@ -20,6 +20,8 @@ from recallatk.cluster.signals import ended_by_signals, signals_later
 from recallatk.extras import import_extra
 from recallatk.types import ChoiceError, RecallatkError
 
+CLIENT_ATTEMPTS = 3
+
 
 @contextlib.contextmanager
 def joined(where: str, *, cores: int | None = None, told: Told | None = None) -> Iterator[Engine]:
@@ -108,13 +110,29 @@ def _begin(ray: Any, where: str, cores: int | None) -> None:
         if address not in (None, "auto"):
             knock(address)
         with contextlib.redirect_stdout(sys.stderr), _signals_are_ours(ray), _quiet_core():
-            ray.init(**quiet)
+            _init(ray, quiet)
         if ray.util.client.ray.is_connected():  # what the process inside writes would be written here, also on stdout
             ray.util.client.ray.worker.log_client.disable_logs()
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         if address is None:
             raise ClusterError(f"Ray cannot be started on this machine ({first_line(error)})") from error
+        if isinstance(error, ConnectionAbortedError):  # a traceback of the head is quoted; its last line is the reason
+            reason = str(error).strip().rpartition("\n")[2]
+            raise RecallatkError(f"the cluster {where!r}: its head lets no client in ({reason})") from error
         raise RecallatkError(f"the cluster {where!r}: none answers there ({first_line(error)})") from error
+
+
+def _init(ray: Any, choices: dict[str, Any]) -> None:
+    """Begin, over ray:// again where the process that the head starts for this client dies as it begins.
+
+    It is forked beside running threads of gRPC, and of some fifteen such processes one dies of that
+    (https://github.com/ray-project/ray/issues/63202); Ray's client tells of it after 40 seconds.
+    """
+    for _ in range(CLIENT_ATTEMPTS - 1):
+        with contextlib.suppress(ConnectionAbortedError):
+            ray.init(**choices)
+            return
+    ray.init(**choices)
 
 
 @contextlib.contextmanager
