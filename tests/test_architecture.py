@@ -209,6 +209,13 @@ def test_nothing_slow_is_imported_before_it_is_used(path):
     assert not wrong, f"{name_of(path)}: import {wrong} in the function that uses it"
 
 
+def test_ray_stands_where_another_engine_would():
+    """`import_module` and `import_extra` name it in a string."""
+    named = re.compile(r"^ *(import|from) ray\b|import_(module|extra)\(\"ray\b", re.MULTILINE)
+    found = {name_of(path) for path in FILES if named.search(path.read_text("utf-8"))}
+    assert found == {f"cluster/{name}.py" for name in ("joining", "ray_engine", "pipeline")}
+
+
 @pytest.mark.parametrize("module", [ROOT, f"{ROOT}.cli"])
 def test_importing_the_package_or_the_command_loads_no_slow_library(module):
     if module != ROOT and unit(module) == ROOT:

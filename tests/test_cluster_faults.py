@@ -129,7 +129,7 @@ def test_a_killed_node_changes_nothing(nodes, long_work):
 
 def test_a_cluster_without_nodes_is_one_line_after_a_while(nodes, long_work, monkeypatch):
     cluster, all_nodes = nodes
-    monkeypatch.setattr("recallatk.cluster.engine.ABSENT", 2.0)
+    monkeypatch.setattr("recallatk.cluster.ray_engine.ABSENT", 2.0)
 
     def lose_all():
         while all_nodes:

@@ -1,6 +1,7 @@
 """Past one machine: the same answer from a cluster. Ray runs it; importing this package does not import Ray.
 
 Without Ray, for any engine:
+    `engine.py`: what an engine must offer.
     `plan.py`: how a ranking is cut, and `estimate.py` what it is expected to take.
     `ranking.py`: hands the tasks of a ranking over, and `merging.py` merges what they give.
     `tasks.py`: what a worker runs to rank, and `sources.py` where it finds its rows.
@@ -10,14 +11,12 @@ Without Ray, for any engine:
 With Ray, and nowhere else:
     `joining.py`: joins a cluster or starts one, with `signals.py`, `logs.py` and `head.py` for what Ray does to this
     process.
-    `engine.py`: runs functions there.
+    `ray_engine.py`: runs functions there.
     `pipeline.py`: runs what is in `tables.py`, with Ray Data.
 
-For another engine, replace those three. Ranking asks of an `Engine`: `nodes`, `cores`, `share`, `share_for_later`,
-`run`, `fetch`, `ready`, `expect` and `finish`. Encoding asks for `gpus`, `run` and `fetch`; for `encoded_rows` and
-`copies_of_the_model` of a pipeline; and for `call_inside` where `client` says that the pipeline cannot be used from
-outside the cluster. `tests/other_engine.py` has both in about a hundred lines: everything runs in its own process, and
-what is not Ray's is inherited.
+For another engine, replace those three: a subclass of `Engine`, a context that gives it as `joined` does, and a
+pipeline with `encoded_rows` and `copies_of_the_model`. `tests/other_engine.py` has engine and pipeline in about a
+hundred lines; everything runs in its own process there, in any order, and sometimes twice.
 """
 
 from __future__ import annotations

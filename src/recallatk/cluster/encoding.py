@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from recallatk.cluster.engine import Engine, first_line
+from recallatk.cluster.engine import Engine
 from recallatk.cluster.pipeline import encoded_rows
 from recallatk.cluster.places import Place
 from recallatk.cluster.tables import Job, stamp_of
@@ -34,6 +34,7 @@ from recallatk.types import (
     ImageSet,
     RecallatkError,
     Skipped,
+    first_line,
 )
 from recallatk.wording import counted
 

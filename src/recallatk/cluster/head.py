@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-from recallatk.cluster.engine import PATIENCE, ClusterError
+from recallatk.cluster.engine import ClusterError
+from recallatk.cluster.ray_engine import PATIENCE
 
 LOOK_EVERY = 5.0
 """Seconds between two looks at the head."""

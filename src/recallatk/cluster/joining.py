@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from recallatk.cluster.engine import ClusterError, Engine, Told, first_line, live_nodes
+from recallatk.cluster.engine import ClusterError, Engine, Told
 from recallatk.cluster.head import answers, knock, watched
 from recallatk.cluster.logs import folder_of_ours, keeping_logs, own_folder
+from recallatk.cluster.ray_engine import RayEngine, live_nodes
 from recallatk.cluster.signals import ended_by_signals, signals_later
 from recallatk.extras import import_extra
-from recallatk.types import ChoiceError, RecallatkError
+from recallatk.types import ChoiceError, RecallatkError, first_line
 
 CLIENT_ATTEMPTS = 3
 
@@ -63,7 +64,8 @@ def _head(ray: Any, where: str) -> str:
 
 def _engine(ray: Any, where: str, told: Told | None) -> Engine:
     client = bool(ray.util.client.ray.is_connected())
-    return Engine(live_nodes(ray), told=told, client=client, head_answers=functools.partial(answers, _head(ray, where)))
+    head_answers = functools.partial(answers, _head(ray, where))
+    return RayEngine(live_nodes(ray), told=told, client=client, head_answers=head_answers)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from recallatk.cluster.engine import RETRIES, SHARE_OF_A_CORE, Engine, in_one_line
+from recallatk.cluster.engine import Engine
+from recallatk.cluster.ray_engine import RETRIES, SHARE_OF_A_CORE, in_one_line
 from recallatk.cluster.tables import DECODED_TOGETHER, EncodeTables, Job, decode_table, tables_of
 from recallatk.types import ImageSet
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from recallatk.cache import Cache, CachedRow
-from recallatk.cluster.engine import first_line
 from recallatk.decoding import content_of_text, prepare_one
 from recallatk.encoding import encode_batch, text_tower
 from recallatk.images import DecodePolicy, content_of, decode, stored_bytes
@@ -29,6 +28,7 @@ from recallatk.types import (
     OnError,
     PreparingEncoder,
     RecallatkError,
+    first_line,
     unusable_rows,
 )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recallatk.types import RecallatkError
+from recallatk.types import RecallatkError, first_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,7 @@ def list_packed(file: Path, column: str) -> list[PackedImage | None]:
                 absent = _without_bytes(parquet, group, leaf)
                 images += [None if row in absent else PackedImage(file, column, group, row) for row in range(rows)]
     except pa.ArrowException as error:
-        raise RecallatkError(f"{file}: cannot be read as Parquet ({str(error).splitlines()[0]})") from error
+        raise RecallatkError(f"{file}: cannot be read as Parquet ({first_line(error)})") from error
     except OSError as error:
         raise RecallatkError(f"{file}: cannot be read ({error.strerror or error})") from error
     return images

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recallatk.types import RecallatkError
+from recallatk.types import RecallatkError, first_line
 from recallatk.wording import counted
 
 
@@ -183,7 +183,7 @@ def _read_parquet(path: Path, nested: Sequence[str]) -> Table:
             aside = [field.name for field in schema if field.name not in ours and is_nested(field.type)]
             table = file.read(columns=[name for name in schema.names if name not in aside])
     except pa.ArrowException as error:
-        raise RecallatkError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from error
+        raise RecallatkError(f"{path}: cannot be read as Parquet ({first_line(error)})") from error
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
     places = tuple(f"row {row} (counted from 0)" for row in range(table.num_rows))
     return Table(columns, places, _nested_notes(aside))

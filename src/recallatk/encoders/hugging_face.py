@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from recallatk.encoders.torch_model import (
     TextTower,
     TorchEncoder,
-    first_line,
     hash_vocabulary,
     import_library,
     import_torch,
@@ -20,6 +19,7 @@ from recallatk.encoders.torch_model import (
     wrap_model,
 )
 from recallatk.encoders.transforms import PixelSteps
+from recallatk.types import first_line
 from recallatk.wording import counted
 
 if TYPE_CHECKING:

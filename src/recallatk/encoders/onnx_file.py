@@ -15,6 +15,7 @@ import numpy.typing as npt
 from recallatk.encoders.inputs import rgb_image
 from recallatk.encoders.transforms import DEFAULT_STEPS, PixelSteps, overridden, override
 from recallatk.extras import import_extra
+from recallatk.types import first_line
 
 if TYPE_CHECKING:
     from recallatk.encoders.request import Request
@@ -94,8 +95,7 @@ def load(request: Request) -> OnnxFileEncoder:
     try:
         session = onnxruntime.InferenceSession(str(file), options, providers=providers)
     except Exception as error:  # onnxruntime has a class of error for each status code
-        why = (str(error).splitlines() or [""])[0]
-        raise request.fault(f"{file} cannot be loaded ({why})") from error
+        raise request.fault(f"{file} cannot be loaded ({first_line(error)})") from error
     if session.get_providers()[0] != providers[0]:
         raise request.fault(f"onnxruntime could not start {providers[0]}; use --device cpu, or mend its installation")
     element, channels_last, size, batch = _input(session, request)

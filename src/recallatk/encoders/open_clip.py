@@ -13,7 +13,6 @@ from recallatk.encoders.timm import UNTRAINED, is_file, unreachable
 from recallatk.encoders.torch_model import (
     TextTower,
     TorchEncoder,
-    first_line,
     hash_vocabulary,
     import_library,
     reproducible_start,
@@ -22,6 +21,7 @@ from recallatk.encoders.torch_model import (
 )
 from recallatk.encoders.transforms import DEFAULT_STEPS, override
 from recallatk.encoders.weights_file import load_weights
+from recallatk.types import first_line
 
 if TYPE_CHECKING:
     from recallatk.encoders.request import Request

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from recallatk.encoders.torch_model import (
     TorchEncoder,
-    first_line,
     import_library,
     reproducible_start,
     steps_of,
@@ -17,6 +16,7 @@ from recallatk.encoders.torch_model import (
 )
 from recallatk.encoders.transforms import DEFAULT_STEPS, override
 from recallatk.encoders.weights_file import load_weights
+from recallatk.types import first_line
 
 if TYPE_CHECKING:
     from recallatk.encoders.request import Request

@@ -16,7 +16,7 @@ from recallatk.encoders.evaluation_mode import check_evaluation_mode
 from recallatk.encoders.inputs import rgb_image
 from recallatk.encoders.transforms import PixelSteps, overridden, override
 from recallatk.extras import import_extra
-from recallatk.types import RecallatkError
+from recallatk.types import RecallatkError, first_line
 from recallatk.wording import counted
 
 if TYPE_CHECKING:
@@ -239,8 +239,9 @@ def find_device(request: Request) -> str:
     try:
         torch.empty(1, device=device)
     except Exception as error:  # torch raises AssertionError, NotImplementedError, RuntimeError: by device and version
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise request.fault(f"the device {request.device} cannot be used here ({why}); use --device cpu") from error
+        raise request.fault(
+            f"the device {request.device} cannot be used here ({first_line(error)}); use --device cpu"
+        ) from error
     return str(device)
 
 
@@ -290,11 +291,6 @@ def steps_of(compose: Any) -> PixelSteps | None:
 def _as_written(value: Any) -> float:
     """0.485, where a tensor of float32 holds 0.48500001."""
     return value if isinstance(value, float) else float(str(np.float32(value)))
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def keys_named(keys: Sequence[str]) -> str:

@@ -6,8 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recallatk.encoders.torch_model import TorchEncoder, first_line, import_torch, wrap_model
+from recallatk.encoders.torch_model import TorchEncoder, import_torch, wrap_model
 from recallatk.encoders.transforms import DEFAULT_STEPS
+from recallatk.types import first_line
 
 if TYPE_CHECKING:
     from recallatk.encoders.request import Request

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from recallatk.encoders.torch_model import first_line, import_torch, keys_named
+from recallatk.encoders.torch_model import import_torch, keys_named
 from recallatk.extras import import_extra
+from recallatk.types import first_line
 from recallatk.wording import counted
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from recallatk.types.checks import (
     unusable_rows,
 )
 from recallatk.types.encoders import Encoder, PreparingEncoder, TextEncoder
-from recallatk.types.errors import ChoiceError, Ended, RecallatkError
+from recallatk.types.errors import ChoiceError, Ended, RecallatkError, first_line
 from recallatk.types.interval_rule import IntervalMethod, IntervalRule
 from recallatk.types.memo import Memo
 from recallatk.types.protocol import (
@@ -95,6 +95,7 @@ __all__ = [
     "as_rows",
     "distinct_labels",
     "each_label",
+    "first_line",
     "float32_blocks",
     "release_pages",
     "take_rows",

@@ -13,3 +13,8 @@ class ChoiceError(RecallatkError):
 
 class Ended(SystemExit):
     """A signal asked this process to end, as SIGTERM does; `code` is what a shell calls such an end, 128 + signal."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line: its first, or its name where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
