@@ -13,7 +13,7 @@ import numpy.typing as npt
 from recallatk.embeddings.known_file import KnownFile
 from recallatk.memory import release_shared_pages
 from recallatk.ranking.grid import Grid, StreamedRows
-from recallatk.types import Similarity, StoredRows
+from recallatk.types import Similarity, StoredRows, take_from_pieces
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -99,13 +99,14 @@ class Pieces:
         """The rows of a slice, or of these row numbers, copied."""
         wanted = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
         wanted = wanted + self.rows.start
-        found = np.empty((len(wanted), self.width), self.dtype)
-        which = np.searchsorted(self.starts, wanted, side="right") - 1
-        for place in np.unique(which).tolist():
-            here = which == place
-            found[here] = self.places[place].open()[wanted[here] - self.starts[place]]
-            release_shared_pages()
-        return found
+        taken = take_from_pieces(wanted, self.starts, self._piece, width=self.width, dtype=self.dtype)
+        release_shared_pages()
+        return taken
+
+    def _piece(self, number: int) -> Array:
+        release_shared_pages()  # of the piece before
+        rows: Array = self.places[number].open()
+        return rows
 
     def part(self, rows: slice) -> Pieces:
         """Some of the rows, of which none is read."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from recallatk.embeddings import parquet
 from recallatk.embeddings.known_file import KnownFile
 from recallatk.embeddings.samples import EMBEDDING_COLUMNS, Samples
-from recallatk.types import EmbeddingSet, RecallatkError
+from recallatk.types import EmbeddingSet, RecallatkError, take_from_pieces
 
 _PART = re.compile(r"part-(\d{6,})\.parquet")
 
@@ -116,14 +116,10 @@ class PartedRows:
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(len(self)))
         places = np.asarray(rows, dtype=np.int64) + self.rows.start
-        found = np.empty((len(places), self.width), self.dtype)
-        which = np.searchsorted(self.starts, places, side="right") - 1
-        for number in np.unique(which).tolist():
-            here = which == number
-            found[here] = self._piece(self.pieces[number])[places[here] - self.starts[number]]
-        return found
+        return take_from_pieces(places, self.starts, self._piece, width=self.width, dtype=self.dtype)
 
-    def _piece(self, piece: Piece) -> npt.NDArray[Any]:
+    def _piece(self, number: int) -> npt.NDArray[Any]:
+        piece = self.pieces[number]
         if piece not in self._last:
             self._last.clear()
             name, group = piece

@@ -14,6 +14,7 @@ from recallatk.types.checks import (
     each_label,
     float32_blocks,
     release_pages,
+    take_from_pieces,
     take_rows,
     unusable_rows,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "first_line",
     "float32_blocks",
     "release_pages",
+    "take_from_pieces",
     "take_rows",
     "unusable_rows",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import operator
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
@@ -126,6 +126,31 @@ def take_rows(array: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArr
     for start in range(0, len(rows), FETCHED):
         taken[start : start + FETCHED] = array[rows[start : start + FETCHED]]
         release_pages(array)
+    return taken
+
+
+def take_from_pieces(
+    rows: npt.NDArray[np.int64],
+    starts: Sequence[int],
+    piece: Callable[[int], npt.NDArray[Any]],
+    *,
+    width: int,
+    dtype: npt.DTypeLike,
+) -> npt.NDArray[Any]:
+    """These rows of an array that is in pieces, of which one is held at a time, and each is asked for once.
+
+    Args:
+        rows: row numbers, in any order.
+        starts: where the rows of each piece begin, and where the last ones end.
+        piece: gives the rows of the piece of this number.
+        width: the number of columns.
+        dtype: of the array.
+    """
+    taken = np.empty((len(rows), width), dtype)
+    which = np.searchsorted(starts, rows, side="right") - 1
+    for number in np.unique(which).tolist():
+        here = which == number
+        taken[here] = piece(number)[rows[here] - starts[number]]
     return taken
 
 
