@@ -226,6 +226,14 @@ def test_importing_the_package_or_the_command_loads_no_slow_library(module):
     assert not SLOW & set(done.stdout.split())
 
 
+def test_the_package_is_imported_where_there_is_no_posix():
+    """As on Windows, of which only what is absent is tried here."""
+    gone = ["resource", "fcntl", "termios", "pwd", "grp"]
+    code = f"import signal, sys; sys.modules.update(dict.fromkeys({gone})); del signal.SIGHUP; sys.platform = 'win32'"
+    done = subprocess.run([sys.executable, "-c", f"{code}; import {ROOT}.run, {ROOT}.cli, {ROOT}.page"], check=False)
+    assert done.returncode == 0
+
+
 @each_file
 def test_only_the_command_prints_and_exits(path):
     if home(path) == "cli":

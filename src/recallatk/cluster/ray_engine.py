@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -232,6 +231,8 @@ class _Inside:
 
 def _measured(function: Callable[..., Any], returns: int, *arguments: Any) -> tuple[Any, ...]:
     """What every task runs: the function, whose results it gives with what they took."""
+    import resource  # not on Windows, where this file is imported all the same
+
     release_shared_pages()  # what the last task read and gave
     start, busy = time.perf_counter(), time.process_time()
     result = function(*arguments)

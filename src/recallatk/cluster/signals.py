@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from recallatk.types import Ended
 
-ENDING = (signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGTERM, *((signal.SIGHUP,) if sys.platform != "win32" else ()))
 """What a scheduler or a terminal that closes sends. Ctrl-C, SIGINT, raises KeyboardInterrupt in any Python."""
 
 
