@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from command_line import COLOURS, ENCODERS, MEAN, Result, data, in_process_of_its_own, recallatk, save
+from command_line import COLOURS, COMMAND, ENCODERS, MEAN, Result, data, in_process_of_its_own, recallatk, save
 from recallatk import RecallatkError, load_report
 from recallatk.cli import app, printing
 from recallatk.cli.flags import EMBEDDINGS_ONLY
@@ -725,3 +725,12 @@ def test_a_narrow_terminal_gets_several_tables_and_every_number_whole(columns, c
     shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert all(cell in shown for cell in (*header, *row))
     assert max(map(len, shown.splitlines())) <= columns
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+@pytest.mark.parametrize("command", ["metrics", "--help", "demo --quiet"])
+def test_where_the_output_finds_no_room_is_one_line(command):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*COMMAND, *command.split()], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    said = "standard output, or a file, cannot be written (No space left on device)"
+    assert (done.returncode, done.stderr) == (3, f"recallatk: {said}; make room, and run the command again\n")

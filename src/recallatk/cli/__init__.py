@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations`: the command line is made from these annotations.
 
+import errno
 import functools
 import io
 import os
@@ -79,6 +80,9 @@ from recallatk.cli.score import LABELLED, score
 from recallatk.cli.verify import verify
 from recallatk.cli.views import Views, each_view, plan_runs, views_asked
 from recallatk.types import ChoiceError, Ended, EvalProtocol, RecallatkError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""A disk that is full, or broken: no fault of ours, wherever it shows."""
 
 
 def _version() -> str:
@@ -344,9 +348,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     except Ended as end:
         fail(f"ended by {signal.Signals(int(end.code or 0) - 128).name}", int(end.code or 0))
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
-        # What is left in the buffer goes nowhere; else Python would complain of it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _forget_output()
+        where = error.filename or "standard output, or a file,"
+        fail(f"{where} cannot be written ({error.strerror}); make room, and run the command again", DATA)
+
+
+def _forget_output() -> None:
+    """What is left in the buffer goes nowhere; else Python would complain of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _evaluate(
