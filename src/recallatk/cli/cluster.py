@@ -180,8 +180,13 @@ def session(cluster: Cluster, choices: dict[str, Any] | None = None) -> Iterator
 
     with joined(cluster.run_on) as engine:
         if choices is not None:
-            task_memory(engine.nodes, choices["memory"], choices["threads"] or 1, choices["backend"])
+            task_memory(engine.nodes, choices["memory"], _threads(choices), choices["backend"])
         yield
+
+
+def _threads(choices: dict[str, Any]) -> int:
+    """Of each task of the ranking."""
+    return 1 if choices["threads"] is None else int(choices["threads"])
 
 
 def node_lines(where: str) -> dict[str, str]:
@@ -204,7 +209,7 @@ def print_plan(
     from recallatk.cluster import describe_nodes, describe_ranking, joined, plan_ranking
 
     n, others = sides
-    alone, threads = others is None, choices["threads"] or 1
+    alone, threads = others is None, _threads(choices)
     assert cluster.run_on is not None
     with joined(cluster.run_on) as engine:
         size = n, n if others is None else others, dim

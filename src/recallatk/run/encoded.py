@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recallatk.cache import Cache
-from recallatk.cluster import ranking_on
+from recallatk.cluster import memory_notes, ranking_on
 from recallatk.datasets.naming import as_source, shown
 from recallatk.embeddings import LoadedEmbeddings, load_embeddings, save_embeddings
 from recallatk.encoding import BATCH, Encoded, Progress, encode
@@ -239,7 +239,7 @@ def evaluate_encoded(
     }
     if cluster is None:
         return evaluate_embeddings(encoded.query, encoded.gallery, memory=memory, **choices)
-    notes: list[str] = []
+    notes = memory_notes(memory)
     choices["keep"] = keeping(kept, notes)
     with ranking_on(cluster, memory=memory, on_progress=on_progress) as rank:
         return with_notes(evaluate_embeddings(encoded.query, encoded.gallery, rank=rank, **choices), notes)
