@@ -50,6 +50,11 @@ class Elsewhere:
     overwrite: bool = False
     once: bool = False
 
+    @property
+    def begun(self) -> bool:
+        """Whether rows are taken from the folder that is named: it holds some."""
+        return self.folder is not None and not self.overwrite and holds_rows(self.folder)
+
 
 def encode_elsewhere(
     sides: Sequence[ImageSet],
@@ -81,7 +86,7 @@ def encode_elsewhere(
             f"{why}, so nothing says where a cluster writes its rows; name a folder that every node sees, or an "
             "address, with folder=... (--parts)"
         )
-    if elsewhere.once and elsewhere.folder is not None and holds_rows(elsewhere.folder):
+    if elsewhere.once and elsewhere.begun:
         raise RecallatkError(f"{elsewhere.folder}: holds rows already, and none may be taken; name an empty folder")
     load: Callable[[], Encoder] = functools.partial(_itself, encoder)
     if request is not None:

@@ -153,6 +153,7 @@ def encode_sides(
     # Texts are kept under a setting of their own: without them, that of the images is what it always was.
     text_setting = dataclasses.replace(of_texts, decode={"elements": "text"})
     if elsewhere is not None:
+        where = BEFORE if elsewhere.begun else FROM_CACHE
         encoded = encode_elsewhere(
             sides,
             encoder,
@@ -167,8 +168,7 @@ def encode_sides(
             request=request,
             on_progress=on_progress,
         )
-        notes = encoded_notes(encoded, kinds, FROM_CACHE if elsewhere.folder is None else BEFORE)
-        return _described(encoded, encoder, of_texts, notes)
+        return _described(encoded, encoder, of_texts, encoded_notes(encoded, kinds, where))
     with (
         open_rows(cache, encoder, provenance) as rows,
         open_rows(cache if has_texts else None, encoder, text_setting) as text_rows,
