@@ -541,3 +541,13 @@ def test_of_the_rows_of_clusters_what_was_used_longest_ago_goes_but_not_what_may
 def test_without_a_cache_a_cluster_is_told_where_its_rows_go(photos: Path) -> None:
     with pytest.raises(RecallatkError, match=r"no cache .*; name a folder that every node sees.*--parts"):
         encode_dataset(load_dataset(photos), MeanColour(), elsewhere=Elsewhere("10.0.0.1:6379"))
+
+
+def test_a_cache_is_the_same_one_in_processes_of_another_environment(tmp_path, monkeypatch):
+    monkeypatch.delenv("RECALLATK_CACHE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert Cache().named() == Cache()
+    assert Cache("rows", 5).named() == Cache(tmp_path / "rows", 5)
+    monkeypatch.setenv("RECALLATK_CACHE", "other")
+    assert Cache().named().folder == tmp_path / "other"
+    assert Cache("rows").named().folder == tmp_path / "rows"

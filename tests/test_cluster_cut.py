@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -12,10 +13,14 @@ from hypothesis import strategies as st
 from grid_worlds import WORLDS, assert_same, columns_of, sample
 from other_engine import MB, AnyOrder
 from recallatk.cluster import RankingPlan, rank, rank_blocks_of_scores
+from recallatk.embeddings import read_matrix
+from recallatk.evaluation import evaluate_scores
 from recallatk.ranking import rank as rank_here
 from recallatk.ranking import rank_scores, stream_grid
 from recallatk.relevance import Relevance, build_relevance
-from recallatk.types import EvalProtocol
+from recallatk.run import measure_score_files, score_matrix
+from recallatk.run.kept import Kept, keeping
+from recallatk.types import ChoiceError, EvalProtocol, RecallatkError, SampleSet
 
 small = functools.partial(sample, labels=7, d=5)
 
@@ -62,6 +67,33 @@ def test_scores_of_somebody_else(depth):
     found = columns_of(rank_blocks_of_scores(scores, relevance, engine=engine, depth=depth, queries=7))
     assert_same(found, expected, "scores")
     assert told == [(0, 5)]  # said once, so that progress never has another end
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (3, 4), (4, 5), (4, 3), (4,), (4, 4, 1), (0, 4), ()])
+def test_scores_of_other_samples_are_the_line_of_one_machine(shape, tmp_path):
+    np.save(tmp_path / "scores.npy", np.ones(shape, np.float32))
+    samples = SampleSet(["a", "a", "b", "b"])
+    with pytest.raises(RecallatkError) as here:
+        score_matrix(tmp_path / "scores.npy", samples)
+    there = functools.partial(rank_blocks_of_scores, engine=AnyOrder(np.random.default_rng(0)))
+    keep, scores = keeping(Kept(str(tmp_path / "kept")), []), read_matrix(tmp_path / "scores.npy")
+    with pytest.raises(RecallatkError) as found:
+        evaluate_scores(scores, samples, rank_scores=there, keep=keep)
+    assert str(found.value) == str(here.value)
+    assert "4 queries and 4 gallery items need (4, 4)" in str(here.value)
+    (tmp_path / "labels.txt").write_text("a\na\nb\nb\n")
+    files = {"scores": tmp_path / "scores.npy", "query_labels": tmp_path / "labels.txt"}
+    with pytest.raises(RecallatkError, match=re.escape(str(here.value))):  # --dry-run
+        measure_score_files(files, qrels=None, protocol=EvalProtocol())
+
+
+def test_what_cannot_be_ranked_is_refused_before_a_block_is_asked_for():
+    rows = small(np.random.default_rng(0), "duplicates", 9)
+    grid = stream_grid(rows.embeddings, similarity="cosine")[0]
+    relevance = build_relevance(rows, None, EvalProtocol())
+    for choices in ({"threads": 0}, {"threads": -1}, {"backend": "reference"}):
+        with pytest.raises(ChoiceError):
+            rank(grid, grid, relevance, engine=AnyOrder(np.random.default_rng(0)), **choices)
 
 
 @pytest.mark.parametrize("depth", ["first", "all"])

@@ -261,9 +261,9 @@ def test_texts_are_encoded_as_on_one_machine(captions, towers, tmp_path, small_p
     assert {name: str(report) for name, report in reports[0].items()} == {
         name: str(report) for name, report in reports[1].items()
     }
-    distinct = len({*here.query.content, *here.gallery.content})
+    n = len({*here.query.content, *here.gallery.content})
     again = encode_dataset(captions, towers, elsewhere=Elsewhere("ray", str(tmp_path / "more")), cache=cache)
-    assert f"encoded 0 of {distinct} images and texts; {distinct} came from the cache" in again.provenance.notes
+    assert f"encoded 0 of {n} distinct images and texts; {n} came from the cache" in again.provenance.notes
     kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "parts" / "query").iterdir()}
     encode_dataset(captions, towers, elsewhere=elsewhere)
     assert {file: file.stat().st_mtime_ns for file in kept} == kept

@@ -10,7 +10,7 @@ import pytest
 from recallatk.cli import cluster as cli_cluster
 from recallatk.cli import printing
 from recallatk.cli.cluster import Cluster, Steps, progress_of
-from recallatk.cluster import Node, describe_scores, plan_ranking, plan_scores, task_memory
+from recallatk.cluster import Node, describe_scores, memory_notes, plan_ranking, plan_scores, task_memory
 from recallatk.run import measure_score_files
 from recallatk.types import ChoiceError, EvalProtocol, Qrels, RecallatkError
 
@@ -64,6 +64,16 @@ def test_memory_on_a_node_without_cores_is_of_no_use():
     nodes = [Node("head", 0, 0, 8 * GB), Node("worker", 2, 0, GB)]
     with pytest.raises(RecallatkError, match="the largest, worker, has 2 cores, 0 GPUs, 1,000 MB"):
         plan_ranking(100, 100, 8, nodes, alone=True, memory=2 * GB)
+
+
+def test_a_worker_that_may_hold_too_little_is_given_what_it_takes_and_that_is_said():
+    least = task_memory(NODES, 1)
+    assert plan_ranking(100, 100, 8, NODES, alone=True, memory=1).memory == least > 200 * 10**6
+    assert memory_notes(None) == memory_notes(least) == []
+    assert memory_notes(10**6) == [
+        "memory: 1 MB is too little, as the process of a worker holds some 210 MB before it ranks; each was given "
+        "244 MB"
+    ]
 
 
 def test_a_backend_that_no_cluster_has_is_a_choice():

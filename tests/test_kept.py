@@ -257,6 +257,15 @@ def test_a_run_that_finishes_removes_its_blocks_and_no_others(tmp_path):
         assert list(tmp_path.iterdir()) == [others]
 
 
+def test_of_two_encoders_with_the_same_rows_the_second_says_nothing_of_the_first(tmp_path):
+    notes = []
+    with kept_in(str(tmp_path / "ranking")) as kept:
+        for ranked in ([0, 10, 20, 30], []):
+            cluster = Cluster()
+            evaluate_embeddings(rows_of(), rank=cluster, keep=keeping(kept, notes))
+            assert (cluster.asked, notes) == (ranked, [])
+
+
 def test_another_run_of_the_same_command_may_finish_meanwhile(tmp_path, monkeypatch):
     interrupted(tmp_path, fails=30)
     expected = evaluate_embeddings(rows_of())

@@ -50,7 +50,7 @@ class Encoded:
         skipped: the images that could not be used, with the reason.
         conversions: how many distinct images were converted in each way while decoding ("CMYK converted": 3).
         distinct: how many distinct images and texts went through the encoder.
-        cached: how many of them came from the cache instead.
+        cached: how many more came from the cache, or from where they were encoded before.
     """
 
     sets: tuple[EmbeddingSet, ...]

@@ -8,7 +8,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from recallatk.cache.folders import RANKINGS, folder_sizes, open_folder, remove_folders
+from recallatk.cache.folders import ENCODED, RANKINGS, folder_sizes, open_folder, remove_folders
 from recallatk.cache.rows import CachedRow, Rows, RowStore
 from recallatk.cache.storage import connect, is_damaged, set_aside
 from recallatk.types import RecallatkError
@@ -32,6 +32,11 @@ class Cache:
     folder: str | os.PathLike[str] | None = None
     limit: int = DEFAULT_LIMIT
 
+    def named(self) -> Cache:
+        """The same for processes of another working directory and environment; where no folder is named, their own."""
+        chosen = self.folder or os.environ.get("RECALLATK_CACHE")
+        return dataclasses.replace(self, folder=Path(chosen).expanduser().absolute()) if chosen else self
+
     def rows(self, setting: str) -> Rows:
         """The rows of one setting: a text of everything beside the image that an embedding depends on."""
         return Rows(cache_folder(self.folder) / _FILE, setting, limit=self.limit)
@@ -52,6 +57,11 @@ class Cache:
             raise RecallatkError(
                 f"the cache {place} cannot be written ({error.strerror}); name a folder with --parts"
             ) from error
+
+    @property
+    def encoded(self) -> Path:
+        """The folder of the folders that `parts` gives."""
+        return cache_folder(self.folder) / ENCODED
 
     @property
     def rankings(self) -> Path:

@@ -163,6 +163,7 @@ def eval_(
     if embeddings.query is not None or embeddings.gallery is not None:
         if encoder:
             raise ChoiceError("give DATA with --encoder, or embeddings with --query, not both")
+        cluster.refuse_gpus("embeddings")
         planned = plan_runs(("embeddings",), views)
         folders = check_output(output, planned.folders, report=report)
         dataset = None if data is None else load_images(data, reading, labels_required=labelled)

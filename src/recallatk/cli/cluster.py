@@ -32,11 +32,12 @@ class Cluster:
 
     Attributes:
         run_on: ray starts Ray on this machine and ends it again; auto, HOST:PORT and ray://HOST:PORT join a cluster.
-            --memory and --threads are then those of each worker. With such a value --cluster is the same flag.
+            --memory (by default a share of half of what its node has, at most 4 GiB) and --threads (by default one) are
+            then those of each worker. With such a value --cluster is the same flag.
         num_gpus: copies of the model, each with a GPU of its own; by default one for each GPU there is. 0: on CPUs.
         parts: where rows are written while images are encoded, a folder that every node reads or an address such as
-            s3://bucket/folder; an interrupted run goes on there. By default a folder in that of the cache. Finished
-            blocks of a ranking are kept there too until the command is done; elsewhere not with --no-cache.
+            s3://bucket/folder; an interrupted run goes on there. Finished blocks of a ranking are kept there too until
+            the command is done. By default both go to the folder of the cache, where there is one.
         dry_run: only say what the cluster is, how the work would be cut, and what it would take.
     """
 
@@ -72,7 +73,18 @@ class Cluster:
             return None
         if several and self.parts is not None:
             raise ChoiceError("--parts is for the rows of one encoder; leave it out, or give one --encoder")
+        if folder is not None and self.parts is not None:
+            raise ChoiceError(f"--parts: the rows go to {folder}, which --output names; leave --parts out")
         return Elsewhere(self.run_on, folder or self.parts, self.num_gpus, overwrite, once)
+
+    def refuse_gpus(self, what: str) -> None:
+        """Refuse --num-gpus where nothing is encoded.
+
+        Args:
+            what: what is there already.
+        """
+        if self.num_gpus is not None:
+            raise ChoiceError(f"--num-gpus is for encoding; here are {what} already")
 
     def keeping(self, cache: Any) -> contextlib.AbstractContextManager[Any]:
         """What keeps finished blocks of a ranking, below --parts or in the folder of the cache; None: nothing does."""
@@ -180,8 +192,13 @@ def session(cluster: Cluster, choices: dict[str, Any] | None = None) -> Iterator
 
     with joined(cluster.run_on) as engine:
         if choices is not None:
-            task_memory(engine.nodes, choices["memory"], choices["threads"] or 1, choices["backend"])
+            task_memory(engine.nodes, choices["memory"], _threads(choices), choices["backend"])
         yield
+
+
+def _threads(choices: dict[str, Any]) -> int:
+    """Of each task of the ranking."""
+    return 1 if choices["threads"] is None else int(choices["threads"])
 
 
 def node_lines(where: str) -> dict[str, str]:
@@ -204,7 +221,7 @@ def print_plan(
     from recallatk.cluster import describe_nodes, describe_ranking, joined, plan_ranking
 
     n, others = sides
-    alone, threads = others is None, choices["threads"] or 1
+    alone, threads = others is None, _threads(choices)
     assert cluster.run_on is not None
     with joined(cluster.run_on) as engine:
         size = n, n if others is None else others, dim

@@ -38,12 +38,15 @@ def load_encoders(specs: Sequence[str], encoding: Encoding = NO_ENCODING) -> dic
     for members in series.values():
         for spec in members:
             load = functools.partial(load_encoder, spec, device=encoding.device, dtype=encoding.dtype)
-            loaders[spec] = load if len(members) > 1 else functools.partial(_itself, load())
+            loaders[spec] = load if len(members) > 1 else _loaded(load)
     return loaders
 
 
-def _itself(encoder: Encoder) -> Encoder:
-    return encoder
+def _loaded(load: Callable[[], Encoder]) -> Callable[[], Encoder]:
+    """The same behind a call, loaded now and once."""
+    once = functools.cache(load)
+    once()
+    return once
 
 
 def load_images(data: Path | None, reading: Reading, *, labels_required: bool) -> Dataset:

@@ -77,8 +77,7 @@ def score(
         "intervals": intervals,
         "cluster": cluster.run_on,
     }
-    if cluster.num_gpus is not None:
-        raise ChoiceError("--num-gpus is for encoding; `recallatk score` has its scores already")
+    cluster.refuse_gpus("scores")
     qrels = None if scores.qrels is None else read_qrels(scores.qrels, protocol)
     if cluster.dry_run:
         size = measure_score_files(vars(scores), qrels=qrels, protocol=protocol)

@@ -31,7 +31,7 @@ from recallatk.cluster.estimate import describe_nodes, describe_ranking, describ
 from recallatk.cluster.joining import address_of, joined
 from recallatk.cluster.pipeline import copies_of_the_model
 from recallatk.cluster.places import Place, discard, holds_rows
-from recallatk.cluster.plan import RankingPlan, plan_ranking, plan_scores, task_memory
+from recallatk.cluster.plan import RankingPlan, memory_notes, plan_ranking, plan_scores, task_memory
 from recallatk.cluster.ranking import rank, rank_blocks_of_scores
 from recallatk.cluster.sources import are_found_there
 from recallatk.cluster.tables import Job
@@ -56,6 +56,7 @@ __all__ = [
     "holds_rows",
     "in_words",
     "joined",
+    "memory_notes",
     "plan_ranking",
     "plan_scores",
     "rank",

@@ -239,7 +239,7 @@ class _Writer:
         conversions = {row["content"]: row["conversions"] for row in good if row["conversions"]}
         metadata = {
             **self._place.metadata,
-            "skipped": [dataclasses.asdict(item) for item in failures],
+            "skipped": [*self._place.metadata.get("skipped", ()), *map(dataclasses.asdict, failures)],
             "conversions": conversions,
             "files": [[row["size"], row["changed"]] for row in rows],
         }
@@ -266,6 +266,7 @@ class _Writer:
             self._widths[part.images.kind] = rows.shape[1]
         for place, (content, row) in enumerate(zip(samples.content or (), rows, strict=True)):
             digest = hashlib.blake2b(row.tobytes(), digest_size=8).digest()
+            self.cached += content not in self._first
             self._first.setdefault(content, (digest, folder, part.file, place))
         failures = [Skipped(**item) for item in samples.metadata["skipped"]]
         self._note(failures, samples.metadata["conversions"])

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from recallatk.embeddings import parts
+from recallatk.embeddings.empty_folders import remove_empty
 from recallatk.encoding import SET_NAMES
 from recallatk.types import RecallatkError
 
@@ -80,7 +81,8 @@ def holds_rows(folder: str) -> bool:
 
 def discard(folder: str) -> None:
     """Remove the rows that a place holds."""
-    for name in SET_NAMES:
-        side = parts.inside(folder, name)
+    sides = [parts.inside(folder, name) for name in SET_NAMES]
+    for side in sides:
         parts.remove(side, parts.list_parts(side))
     parts.remove(folder, (MANIFEST,))
+    remove_empty(sides)

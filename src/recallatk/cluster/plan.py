@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from recallatk.cluster.engine import IN_FLIGHT, Node, able_nodes
-from recallatk.memory import megabytes
+from recallatk.memory import LEAST, megabytes
 from recallatk.ranking import BACKENDS, Block
 from recallatk.ranking.blocks import query_blocks
 from recallatk.ranking.counts import Counts
@@ -16,6 +16,9 @@ from recallatk.wording import counted
 
 PROCESS = 200 * 2**20
 """What a worker holds before it works: Python, numpy, Ray."""
+
+LEAST_MEMORY = PROCESS + LEAST
+"""What a worker may hold in any case."""
 
 SHARE = 0.5
 """The share of what a node lends to tasks that its workers may hold by default."""
@@ -140,23 +143,35 @@ def _room(memory: int, dim: int) -> int:
 
 
 def task_memory(nodes: Sequence[Node], memory: int | None, threads: int = 1, backend: str = "auto") -> int:
-    """What a worker may hold, in bytes, where some node has all that one task asks for.
+    """What a worker may hold, in bytes and never below LEAST_MEMORY, where some node has all that one task asks for.
 
     Raises:
-        ChoiceError: no cluster, or not this one, ranks with this backend.
+        ChoiceError: no cluster, or not this one, ranks with this backend; or there is no thread.
         RecallatkError: no node has the cores, the GPU and the memory of one task together; it would wait for ever.
     """
     if backend not in ("auto", *BACKENDS) or backend == "reference":
         raise ChoiceError(f"--backend {backend}: on a cluster choose auto, native, numpy or torch")
+    if threads < 1:
+        raise ChoiceError(f"threads={threads}: there must be at least one")
     gpus = gpus_of(backend)
     if gpus and not any(node.gpus for node in nodes):
         raise ChoiceError("--backend torch: no node of the cluster has a GPU; choose auto, native or numpy")
-    asked = worker_memory(nodes, threads) if memory is None else memory
+    asked = worker_memory(nodes, threads) if memory is None else max(memory, LEAST_MEMORY)
     if able_nodes(nodes, threads, gpus, asked):
         return asked
     if not nodes:
         raise RecallatkError("the cluster has no node; start one with `ray start --address HOST:PORT`")
-    raise RecallatkError(_no_node_has(nodes, memory, threads, gpus))
+    raise RecallatkError(_no_node_has(nodes, memory and asked, threads, gpus))
+
+
+def memory_notes(memory: int | None) -> list[str]:
+    """What is to be said where a worker was to hold less than it does."""
+    if memory is None or memory >= LEAST_MEMORY:
+        return []
+    return [
+        f"memory: {megabytes(memory)} is too little, as the process of a worker holds some {megabytes(PROCESS)} before "
+        f"it ranks; each was given {megabytes(LEAST_MEMORY)}"
+    ]
 
 
 def _no_node_has(nodes: Sequence[Node], memory: int | None, threads: int, gpus: int) -> str:

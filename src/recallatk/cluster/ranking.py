@@ -22,6 +22,7 @@ from recallatk.cluster.engine import IN_FLIGHT, Engine, Ref
 from recallatk.cluster.merging import Merge
 from recallatk.cluster.plan import (
     RankingPlan,
+    ScorePlan,
     gpus_of,
     most_pairs,
     plan_deep_ranking,
@@ -30,7 +31,7 @@ from recallatk.cluster.plan import (
     task_memory,
 )
 from recallatk.cluster.sources import MappedFile, Pieces, Scale
-from recallatk.ranking import Block, Depth, Grid, RankedRows, Ranking
+from recallatk.ranking import Block, Depth, Grid, RankedRows, Ranking, check_sizes
 from recallatk.ranking.blocks import query_blocks, slices
 from recallatk.ranking.counts import Counts, join_blocks
 from recallatk.ranking.grid import StreamedRows
@@ -77,17 +78,19 @@ def rank(
         plan: how many rows a block and a shard have; default what fits.
         start: the first query that is ranked; those before it are left out.
 
-    Yields:
-        Blocks that cover the queries in order, each as soon as it and those before it are there.
+    Returns:
+        Blocks that cover the queries in order, each as soon as it and those before it are there. Nothing is handed over
+        before the first of them is asked for.
 
     Raises:
         ChoiceError: as for `task_memory`.
-        RecallatkError: as for `task_memory`, or a task failed.
+        RecallatkError: as for `task_memory`, or, while blocks are asked for, a task failed.
     """
-    threads, given = threads or 1, plan is not None
-    task_memory(engine.nodes, memory, threads, backend)
+    threads = 1 if threads is None else threads
+    task_memory(engine.nodes, memory, threads, backend)  # refuses at once what cannot be
     if start >= len(query) or not len(gallery):
-        return
+        return iter(())
+    given = plan is not None
     if depth == "all" and backend == "torch":
         backend = "auto"  # it would have the whole gallery in memory
     alone, size = query is gallery, (len(query), len(gallery), query.dim)
@@ -97,11 +100,12 @@ def rank(
         plan = plan_deep_ranking(relevance.pairs, *size[1:], engine.nodes, memory=memory, threads=threads)
     work = _Work(engine, Scale.of(gallery), relevance, query, gallery, plan, backend, threads)
     if halved:
-        yield from _rank_self(work, _ALL if depth == "all" else _FIRST, limit, start)
-    elif depth == "all":
-        yield from _rank_all(work, limit, start)
-    else:
-        yield from _rank_first(work, start)
+        return _to_the_end(engine, _rank_self(work, _ALL if depth == "all" else _FIRST, limit, start))
+    return _to_the_end(engine, _rank_all(work, limit, start) if depth == "all" else _rank_first(work, start))
+
+
+def _to_the_end(engine: Engine, blocks: Iterator[Ranking]) -> Iterator[Ranking]:
+    yield from blocks
     engine.finish()
 
 
@@ -127,10 +131,25 @@ def rank_blocks_of_scores(
         queries: how many a task has; default so many that each core gets four tasks.
         start: as for `rank`.
 
-    Yields:
-        Blocks that cover the queries in order.
+    Returns:
+        As for `rank`.
+
+    Raises:
+        RecallatkError: as for `recallatk.ranking.rank_scores`, and as for `rank`.
     """
+    check_sizes(scores, relevance.n_queries, relevance.n_gallery)  # of all queries: a task sees its own only
     plan = plan_scores(relevance.n_queries, engine.nodes, memory=memory, queries=queries)
+    return _to_the_end(engine, _rank_scores(engine, scores, relevance, depth, plan, start))
+
+
+def _rank_scores(
+    engine: Engine,
+    scores: npt.NDArray[np.number] | RankedRows,
+    relevance: Relevance,
+    depth: Depth,
+    plan: ScorePlan,
+    start: int,
+) -> Iterator[Ranking]:
     memory = plan.memory
     everything = slice(0, relevance.n_gallery)
     waiting: Waiting = deque()
@@ -146,7 +165,6 @@ def rank_blocks_of_scores(
         waiting.append((some, ranking))
         yield from _taken(engine, waiting, held=IN_FLIGHT * engine.cores)
     yield from _taken(engine, waiting, held=0)
-    engine.finish()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

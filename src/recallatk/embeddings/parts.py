@@ -371,6 +371,7 @@ def _joined(parts: Sequence[Samples]) -> Samples:
         **first,
         "skipped": [item for part in parts for item in part.metadata.get("skipped", [])],
         "notes": list(dict.fromkeys(note for part in parts for note in part.metadata.get("notes", []))),
+        "conversions": {k: v for part in parts for k, v in part.metadata.get("conversions", {}).items()},
     }
     return Samples(
         **columns,

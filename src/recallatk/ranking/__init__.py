@@ -15,9 +15,9 @@ from recallatk.ranking.blocks import Block
 from recallatk.ranking.counts import Counts, Depth, Ranking
 from recallatk.ranking.grid import Grid, load_both, stream_grid, to_grid
 from recallatk.ranking.lists import list_rows
-from recallatk.ranking.scores import RankedRows, rank_lists, rank_matrix
+from recallatk.ranking.scores import RankedRows, check_sizes, rank_lists, rank_matrix
 from recallatk.relevance import Relevance
-from recallatk.types import ChoiceError, RecallatkError
+from recallatk.types import ChoiceError
 
 __all__ = [
     "BACKENDS",
@@ -29,6 +29,7 @@ __all__ = [
     "RankScores",
     "RankedRows",
     "Ranking",
+    "check_sizes",
     "list_rows",
     "rank",
     "rank_scores",
@@ -170,13 +171,7 @@ def rank_scores(
         RecallatkError: the sizes do not fit, or a score is NaN.
     """
     budget = default_memory() if memory is None else memory
+    check_sizes(scores, relevance.n_queries, relevance.n_gallery)
     if isinstance(scores, RankedRows):
-        if len(scores.starts) - 1 != relevance.n_queries:
-            raise RecallatkError(f"there are {len(scores.starts) - 1} ranked lists for {relevance.n_queries} queries")
         return rank_lists(scores, relevance, depth=depth, memory=budget, block=block)
-    if scores.shape != (relevance.n_queries, relevance.n_gallery):
-        raise RecallatkError(
-            f"scores have the shape {scores.shape}; {relevance.n_queries} queries and {relevance.n_gallery} gallery "
-            f"items need ({relevance.n_queries}, {relevance.n_gallery})"
-        )
     return rank_matrix(scores, relevance, depth=depth, memory=budget, block=block, first=first)

@@ -47,6 +47,22 @@ class RankedRows:
         return RankedRows(starts - starts[0], self.rows[listed], self.scores[listed])
 
 
+def check_sizes(scores: npt.NDArray[np.number] | RankedRows, n_queries: int, n_gallery: int) -> None:
+    """Refuse scores that are not of so many queries and gallery items.
+
+    Raises:
+        RecallatkError: they are of others.
+    """
+    if isinstance(scores, RankedRows):
+        if len(scores.starts) - 1 != n_queries:
+            raise RecallatkError(f"there are {len(scores.starts) - 1} ranked lists for {n_queries} queries")
+    elif scores.shape != (n_queries, n_gallery):
+        raise RecallatkError(
+            f"scores have the shape {scores.shape}; {n_queries} queries and {n_gallery} gallery items need "
+            f"({n_queries}, {n_gallery})"
+        )
+
+
 def rank_matrix(
     scores: npt.NDArray[np.number],
     relevance: Relevance,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from recallatk.cache import Cache, Rows
 from recallatk.encoding import Encoded
 from recallatk.report import Provenance
-from recallatk.types import Encoder
+from recallatk.types import ElementKind, Encoder
 
 LIBRARIES = (
     "numpy",
@@ -26,6 +26,8 @@ LIBRARIES = (
 """Another version of one of these may give other pixels or embeddings."""
 
 FROM_CACHE = "came from the cache"
+BEFORE = "were encoded before"
+"""What is said of rows that a cluster finds in its folder of parts."""
 
 
 @contextlib.contextmanager
@@ -51,23 +53,25 @@ def setting(encoder: Encoder, provenance: Provenance) -> str:
     return json.dumps(parts, sort_keys=True)
 
 
-def cache_notes(encoded: Encoded, rows: Rows | None, texts: Rows | None = None) -> list[str]:
+def cache_notes(encoded: Encoded, kinds: Iterable[ElementKind], *stores: Rows | None) -> list[str]:
     """How much came from the cache, if anything did, and what happened to it."""
-    if rows is None:
-        return []
-    notes = list(dict.fromkeys([*rows.notes(), *(() if texts is None else texts.notes())]))
+    notes = list(dict.fromkeys(note for rows in stores if rows is not None for note in rows.notes()))
+    return [*encoded_notes(encoded, kinds), *notes]
+
+
+def encoded_notes(encoded: Encoded, kinds: Iterable[ElementKind], where: str = FROM_CACHE) -> list[str]:
+    """How much was encoded now, where some of it was there already."""
     if not encoded.cached:
-        return notes
+        return []
     every = encoded.distinct + encoded.cached
-    elements = sum(map(len, encoded.sets))
-    what = "images" if texts is None else "images and texts"
-    images = what if every == elements else f"distinct {what}"
-    return [f"encoded {encoded.distinct:,} of {every:,} {images}; {encoded.cached:,} {FROM_CACHE}", *notes]
+    distinct = "" if every == sum(map(len, encoded.sets)) else "distinct "
+    what = " and ".join(f"{kind}{'s' * (every != 1)}" for kind in sorted(set(kinds)))
+    return [f"encoded {encoded.distinct:,} of {every:,} {distinct}{what}; {encoded.cached:,} {where}"]
 
 
 def is_about_this_run(note: str) -> bool:
     """Whether a note tells of this run's cache; embeddings that are kept in a file do not remember it."""
-    return note.endswith(FROM_CACHE) or note.startswith("cache:")
+    return note.endswith((FROM_CACHE, BEFORE)) or note.startswith("cache:")
 
 
 def _installed(package: str) -> str | None:

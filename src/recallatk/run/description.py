@@ -16,6 +16,7 @@ from recallatk.datasets.naming import shown
 from recallatk.images import DecodePolicy, content_of
 from recallatk.report import Provenance
 from recallatk.types import Encoder, RecallatkError
+from recallatk.wording import counted
 
 
 def describe_encoder(encoder: Encoder, policy: DecodePolicy | None) -> Provenance:
@@ -89,3 +90,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{value!r} is no JSON value")
+
+
+def conversion_notes(conversions: Mapping[str, int]) -> list[str]:
+    """How many images were converted in each way while decoding, a line each."""
+    return [f"{counted(count, 'image')}: {what}" for what, count in sorted(conversions.items())]

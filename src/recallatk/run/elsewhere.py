@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -19,13 +20,13 @@ from typing import Any
 from recallatk.cache import Cache
 from recallatk.cluster import Job, Place, address_of, discard, dtype_and_device, encode_on, holds_rows, joined
 from recallatk.embeddings import parts
+from recallatk.embeddings.empty_folders import not_there, remove_empty, tidied
 from recallatk.encoders import load_encoder
 from recallatk.encoding import Encoded, Progress, text_tower
 from recallatk.images import DecodePolicy
 from recallatk.report import Provenance
-from recallatk.run.cached import FROM_CACHE, setting
+from recallatk.run.cached import setting
 from recallatk.types import ChoiceError, ElementKind, Encoder, ImageSet, OnError, RecallatkError
-from recallatk.wording import counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Elsewhere:
     overwrite: bool = False
     once: bool = False
 
+    @property
+    def begun(self) -> bool:
+        """Whether rows are taken from the folder that is named: it holds some."""
+        return self.folder is not None and not self.overwrite and holds_rows(self.folder)
+
 
 def encode_elsewhere(
     sides: Sequence[ImageSet],
@@ -68,7 +74,7 @@ def encode_elsewhere(
     """Encode image sets on a cluster; most arguments are those of `encode_sides`.
 
     `settings` is what the rows of images, and of texts where there are some, depend on; `provenance` is what the parts
-    say of the encoder.
+    say of the encoder and of what was noticed before.
 
     Raises:
         ChoiceError: nothing says where the rows go.
@@ -80,7 +86,7 @@ def encode_elsewhere(
             f"{why}, so nothing says where a cluster writes its rows; name a folder that every node sees, or an "
             "address, with folder=... (--parts)"
         )
-    if elsewhere.once and elsewhere.folder is not None and holds_rows(elsewhere.folder):
+    if elsewhere.once and elsewhere.begun:
         raise RecallatkError(f"{elsewhere.folder}: holds rows already, and none may be taken; name an empty folder")
     load: Callable[[], Encoder] = functools.partial(_itself, encoder)
     if request is not None:
@@ -90,59 +96,56 @@ def encode_elsewhere(
         there = SimpleNamespace(**dtype_and_device(engine, load, elsewhere.gpus))
         depends = {kind: setting(there, own) for kind, own in settings.items()}
         key = _key(sides, "\n".join(depends.values()), known=known)
-        kept = cache if known else None
-        folder, owner = _folder(elsewhere, cache, key, known=known)
+        kept = cache.named() if known and cache is not None else None
+        folder, owner, made = _folder(elsewhere, cache, key, known=known)
         job = Job(load, depends, kept, batch, decode, policy, on_error)
         metadata = {
             "encoder": provenance.encoder,
             "fingerprint": provenance.fingerprint,
             "preprocessing": provenance.preprocessing,
             "decode": provenance.decode,
+            "skipped": [dataclasses.asdict(skipped) for skipped in provenance.skipped],
+            "notes": [*provenance.notes, *getattr(encoder, "notes", ())],
+            "warnings": provenance.warnings,
         }
-        encoded = encode_on(
-            engine,
-            sides,
-            job,
-            Place(folder, key, metadata),
-            gpus=elsewhere.gpus,
-            overwrite=elsewhere.overwrite,
-            on_progress=on_progress,
-        )
+        choices: dict[str, Any] = {"gpus": elsewhere.gpus, "overwrite": elsewhere.overwrite}
+        with tidied(made):
+            encoded = encode_on(engine, sides, job, Place(folder, key, metadata), **choices, on_progress=on_progress)
     if owner is None:
         return encoded
     found = (dataclasses.replace(side, embeddings=parts.owned(side.embeddings, owner)) for side in encoded.sets)
     return dataclasses.replace(encoded, sets=tuple(found))
 
 
-def _folder(elsewhere: Elsewhere, cache: Cache | None, key: str, *, known: bool) -> tuple[str, Any]:
-    """Where the rows go, and what removes them with the last of them; None where they stay."""
+def _folder(
+    elsewhere: Elsewhere, cache: Cache | None, key: str, *, known: bool
+) -> tuple[str, _Owner | None, tuple[str, ...]]:
+    """Where the rows go; what removes them with the last of them, None where they stay; and what folders are made."""
     if elsewhere.folder is not None:
-        return elsewhere.folder, _owner(discard, elsewhere.folder) if elsewhere.once else None
-    folder = Path(tempfile.mkdtemp(prefix="recallatk-")) if cache is None else cache.parts(key)
-    if cache is not None and known:
-        return str(folder), None
-    # Nobody can ask for these rows again.
-    return str(folder), _owner(functools.partial(shutil.rmtree, ignore_errors=True), folder)
-
-
-def _owner(remove: Callable[[Any], None], folder: Any) -> Any:
-    """What lives as long as the rows in a folder, and removes them with its end."""
-    owner = _Owner()
-    weakref.finalize(owner, remove, folder)
-    return owner
+        folder, made = elsewhere.folder, not_there(elsewhere.folder)
+        return folder, _Owner(discard, folder, made) if elsewhere.once else None, made
+    if cache is None:
+        folder, made = tempfile.mkdtemp(prefix="recallatk-"), ()
+    else:
+        made = not_there(str(cache.encoded))
+        folder = str(cache.parts(key))
+        made = (folder, *(made or (str(cache.encoded),)))
+    # Of rows that are not known nobody can ask again.
+    stay = cache is not None and known
+    return folder, None if stay else _Owner(shutil.rmtree, folder, made), made
 
 
 class _Owner:
-    """What lives as long as some rows."""
+    """What lives as long as the rows in a folder, and removes them, and the folders that were made, with its end."""
+
+    def __init__(self, remove: Callable[[str], None], folder: str, made: Sequence[str]) -> None:
+        weakref.finalize(self, _end, remove, folder, made)
 
 
-def where_notes(encoded: Encoded, sides: Sequence[ImageSet]) -> list[str]:
-    """How much was encoded now, where some of it was there already."""
-    if not encoded.cached:
-        return []
-    kinds = sorted({side.kind for side in sides})
-    every = counted(encoded.distinct + encoded.cached, " or ".join(kinds), " and ".join(f"{kind}s" for kind in kinds))
-    return [f"encoded {encoded.distinct:,} of {every}; {encoded.cached:,} {FROM_CACHE}"]
+def _end(remove: Callable[[str], None], folder: str, made: Sequence[str]) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        remove(folder)
+    remove_empty(made)
 
 
 def _key(sides: Sequence[ImageSet], depends: str, *, known: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
@@ -11,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from recallatk.cache import Cache
-from recallatk.cluster import ranking_on
+from recallatk.cluster import memory_notes, ranking_on
 from recallatk.datasets.naming import as_source, shown
 from recallatk.embeddings import LoadedEmbeddings, load_embeddings, save_embeddings
 from recallatk.encoding import BATCH, Encoded, Progress, encode
 from recallatk.evaluation import evaluate_embeddings
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.report import Provenance, Report
-from recallatk.run.cached import cache_notes, is_about_this_run, open_rows
-from recallatk.run.description import describe_code, describe_encoder, with_texts
-from recallatk.run.elsewhere import Elsewhere, encode_elsewhere, where_notes
+from recallatk.run.cached import BEFORE, FROM_CACHE, cache_notes, encoded_notes, is_about_this_run, open_rows
+from recallatk.run.description import conversion_notes, describe_code, describe_encoder, with_texts
+from recallatk.run.elsewhere import Elsewhere, encode_elsewhere
 from recallatk.run.environment import describe_environment
 from recallatk.run.kept import Kept, keeping, with_notes
 from recallatk.types import (
@@ -36,7 +37,6 @@ from recallatk.types import (
     Skipped,
     View,
 )
-from recallatk.wording import counted
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,6 +107,7 @@ def encode_dataset(
         on_progress=on_progress,
         request=request,
         elsewhere=elsewhere,
+        noticed={name: getattr(dataset, name) for name in ("skipped", "notes", "warnings")},
     )
     provenance = dataclasses.replace(
         encoded.provenance,
@@ -142,14 +143,17 @@ def encode_sides(
     on_progress: Progress | None = None,
     request: Mapping[str, Any] | None = None,
     elsewhere: Elsewhere | None = None,
+    noticed: Mapping[str, Any] | None = None,
 ) -> EncodedDataset:
-    """Encode the queries alone, or queries and gallery, that come from no data set; as `encode_dataset`."""
+    """Encode the queries alone, or both sides; as `encode_dataset`. Parts of a cluster say too what was `noticed`."""
     provenance = describe_encoder(encoder, policy if decode else None)
-    has_texts = any(side.kind == "text" for side in sides)
+    kinds = {side.kind for side in sides}
+    has_texts = "text" in kinds
     of_texts = with_texts(provenance, encoder) if has_texts else provenance
     # Texts are kept under a setting of their own: without them, that of the images is what it always was.
     text_setting = dataclasses.replace(of_texts, decode={"elements": "text"})
     if elsewhere is not None:
+        where = BEFORE if elsewhere.begun else FROM_CACHE
         encoded = encode_elsewhere(
             sides,
             encoder,
@@ -160,11 +164,11 @@ def encode_sides(
             on_error=on_error,
             cache=cache,
             settings={"image": provenance, **({"text": text_setting} if has_texts else {})},
-            provenance=of_texts,
+            provenance=dataclasses.replace(of_texts, **(noticed or {})),
             request=request,
             on_progress=on_progress,
         )
-        return _described(encoded, encoder, of_texts, where_notes(encoded, sides))
+        return _described(encoded, encoder, of_texts, encoded_notes(encoded, kinds, where))
     with (
         open_rows(cache, encoder, provenance) as rows,
         open_rows(cache if has_texts else None, encoder, text_setting) as text_rows,
@@ -181,15 +185,13 @@ def encode_sides(
             workers=workers,
             on_progress=on_progress,
         )
-        notes = cache_notes(encoded, rows, text_rows)
+        notes = cache_notes(encoded, kinds, rows, text_rows)
     return _described(encoded, encoder, of_texts, notes)
 
 
 def _described(encoded: Encoded, encoder: Encoder, provenance: Provenance, notes: list[str]) -> EncodedDataset:
     """What encoding gave, with what is known of the encoder and of the images."""
-    notes = [*notes]
-    notes += [f"{counted(count, 'image')}: {what}" for what, count in sorted(encoded.conversions.items())]
-    notes += getattr(encoder, "notes", ())
+    notes = [*notes, *conversion_notes(encoded.conversions), *getattr(encoder, "notes", ())]
     provenance = dataclasses.replace(provenance, skipped=encoded.skipped, notes=tuple(notes))
     return EncodedDataset(encoded.sets[0], encoded.sets[1] if len(encoded.sets) > 1 else None, provenance)
 
@@ -239,7 +241,7 @@ def evaluate_encoded(
     }
     if cluster is None:
         return evaluate_embeddings(encoded.query, encoded.gallery, memory=memory, **choices)
-    notes: list[str] = []
+    notes = memory_notes(memory)
     choices["keep"] = keeping(kept, notes)
     with ranking_on(cluster, memory=memory, on_progress=on_progress) as rank:
         return with_notes(evaluate_embeddings(encoded.query, encoded.gallery, rank=rank, **choices), notes)
@@ -371,10 +373,13 @@ def _provenance_of(loaded: Sequence[LoadedEmbeddings], data: Mapping[str, Any]) 
     """What one or two embedding files say; each of them holds what was noticed in the whole data set."""
     known: dict[str, Any] = {}
     warnings, notes, skipped = [], [], []
+    converted: dict[str, Sequence[str]] = {}  # of each image once, whose copies may lie on both sides
     for file in loaded:
+        converted |= file.metadata.get("conversions", {})
         warnings += file.metadata.get("warnings", [])
         notes += [*file.metadata.get("notes", []), *file.notes]
         skipped += [*(Skipped(**item) for item in file.metadata.get("skipped", [])), *file.skipped]
+    notes += conversion_notes(Counter(phrase for phrases in converted.values() for phrase in phrases))
     for field in _OF_ENCODER:
         values = [file.metadata.get(field) for file in loaded]
         if any(value != values[0] for value in values):

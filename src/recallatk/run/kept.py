@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from recallatk.embeddings import parts
+from recallatk.embeddings.empty_folders import not_there, tidied
 from recallatk.ranking import Keep, Ranking
 from recallatk.report import Report
 from recallatk.types import Ended, RecallatkError
@@ -47,18 +48,19 @@ class Kept:
 def kept_in(folder: str) -> Iterator[Kept]:
     """Keep blocks of rankings in a folder; at the end of the `with` block those of finished rankings are removed.
 
-    They stay if it ends by an error or a signal: what the rankings were for may not have been delivered. a condition
-    that is not met (SystemExit) and a broken pipe come after that.
+    They stay if it ends by an error or a signal: what the rankings were for may not have been delivered. A condition
+    that is not met (SystemExit) and a broken pipe come after that. Nothing is left of folders that hold nothing.
     """
     kept = Kept(folder)
-    try:
-        yield kept
-    except Ended:  # by a signal, which may come before all is delivered
-        raise
-    except (SystemExit, BrokenPipeError):  # all is delivered: a condition is not met, the reader has seen enough
+    with tidied((folder, *not_there(folder))):
+        try:
+            yield kept
+        except Ended:  # by a signal, which may come before all is delivered
+            raise
+        except (SystemExit, BrokenPipeError):  # all is delivered: a condition is not met, the reader has seen enough
+            _remove(kept)
+            raise
         _remove(kept)
-        raise
-    _remove(kept)
 
 
 def keeping(kept: Kept | None, notes: list[str]) -> Keep | None:
@@ -79,7 +81,7 @@ def _blocks(kept: Kept, notes: list[str], depends: object, n: int, rank_from: Ra
     for block in _found(folder, notes):
         before = block.queries.stop
         yield block
-    if before:
+    if before and folder not in kept.finished:  # else it is the ranking of another encoder, whose rows are the same
         notes.append(f"ranked {n - before:,} of {n:,} queries; {before:,} were ranked before")
     keeps = True
     for block in rank_from(start=before) if before < n else ():

@@ -10,6 +10,7 @@ from typing import Any
 from recallatk.datasets import load_ranked_lists
 from recallatk.datasets.naming import as_source
 from recallatk.embeddings import load_samples, read_matrix
+from recallatk.ranking import check_sizes
 from recallatk.report import Provenance, Report
 from recallatk.run.scores import score_lists, score_matrix
 from recallatk.types import ChoiceError, EvalProtocol, Qrels, RankedLists, RecallatkError, SampleSet
@@ -73,8 +74,7 @@ def measure_score_files(
     sides = {side: len(some) for side, some in samples.items()}
     if not isinstance(found, RankedLists):
         matrix = read_matrix(found)
-        if matrix.ndim != 2:
-            raise RecallatkError(f"the scores have the shape {matrix.shape}; give a row a query and a column an item")
+        check_sizes(matrix, sides["query"], sides.get("gallery", sides["query"]))
         return ScoreSize(matrix.shape[0], matrix.shape[1], None, matrix.dtype.itemsize)
     if "query" in sides:
         return ScoreSize(sides["query"], sides.get("gallery", sides["query"]), len(found.scores), 16)

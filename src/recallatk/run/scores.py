@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from recallatk.cluster import scoring_on
+from recallatk.cluster import memory_notes, scoring_on
 from recallatk.embeddings import read_matrix
 from recallatk.encoding import Progress
 from recallatk.evaluation import evaluate_scores
@@ -166,7 +166,7 @@ def _evaluate(
     """Evaluate here or on a cluster; `memory` is then that of each worker."""
     if cluster is None:
         return evaluate_scores(scores, query, gallery, memory=memory, **choices)
-    notes: list[str] = []
+    notes = memory_notes(memory)
     choices["keep"] = keeping(kept, notes)
     with scoring_on(cluster, memory=memory, on_progress=on_progress) as rank_scores:
         return with_notes(evaluate_scores(scores, query, gallery, rank_scores=rank_scores, **choices), notes)
