@@ -71,3 +71,17 @@ def test_blocks_that_were_kept_leave_no_folder(tmp_path):
     with kept_in(str(tmp_path / "ranking")):  # the one of an earlier version
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_another_command_removes_is_made_again(tmp_path, monkeypatch):
+    class Removed(fs.LocalFileSystem):
+        def create_dir(self, path, *, recursive):
+            super().create_dir(path, recursive=recursive)
+            remove_empty(made)
+            made.clear()
+
+    made = [*not_there(str(tmp_path / "new" / "rows"))]
+    monkeypatch.setattr(parts, "file_system", lambda folder: (Removed(), folder))
+    parts.write_bytes(str(tmp_path / "new" / "rows"), "a", b"1")
+    assert [path.name for path in (tmp_path / "new" / "rows").iterdir()] == ["a"]
+    assert not made

@@ -297,9 +297,13 @@ def write_bytes(folder: str, name: str, data: bytes) -> None:
     try:
         system.create_dir(path, recursive=True)
         if isinstance(system, fs.LocalFileSystem):
-            temporary = f"{path}/.{name}.{secrets.token_hex(8)}.tmp"  # of any machine that shares the folder
-            Path(temporary).write_bytes(data)
-            Path(temporary).replace(f"{path}/{name}")
+            temporary = Path(f"{path}/.{name}.{secrets.token_hex(8)}.tmp")  # of any machine that shares the folder
+            try:
+                temporary.write_bytes(data)
+            except FileNotFoundError:  # a command that ends at this moment has removed the folder, which was empty
+                system.create_dir(path, recursive=True)
+                temporary.write_bytes(data)
+            temporary.replace(f"{path}/{name}")
         else:  # an object is there once its stream is closed
             with system.open_output_stream(f"{path}/{name}") as stream:
                 stream.write(data)
