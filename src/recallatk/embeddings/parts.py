@@ -374,7 +374,8 @@ def _joined(parts: Sequence[Samples]) -> Samples:
     metadata: dict[str, Any] = {
         **first,
         "skipped": [item for part in parts for item in part.metadata.get("skipped", [])],
-        "notes": list(dict.fromkeys(note for part in parts for note in part.metadata.get("notes", []))),
+        "notes": _each_once(parts, "notes"),
+        "warnings": _each_once(parts, "warnings"),
         "conversions": {k: v for part in parts for k, v in part.metadata.get("conversions", {}).items()},
     }
     return Samples(
@@ -385,3 +386,7 @@ def _joined(parts: Sequence[Samples]) -> Samples:
         metadata=metadata,
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
     )
+
+
+def _each_once(parts: Sequence[Samples], key: str) -> list[str]:
+    return list(dict.fromkeys(line for part in parts for line in part.metadata.get(key, [])))
