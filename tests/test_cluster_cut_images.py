@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
+import pytest
 from PIL import Image
 
 from other_engine import AnyOrder, other_pipeline
@@ -11,7 +14,7 @@ from recallatk.cluster import encoding as cluster_encoding
 from recallatk.embeddings import load_embeddings
 from recallatk.encoding import encode
 from recallatk.images import DEFAULT_POLICY
-from recallatk.types import ImageSet
+from recallatk.types import ImageSet, RecallatkError
 
 
 def corners(images):
@@ -74,3 +77,15 @@ def test_warnings_of_an_interrupted_run_are_told_whichever_part_has_them(tmp_pat
     (tmp_path / "rows" / "query" / "part-000001.parquet").unlink()
     encode_on(AnyOrder(rng), sets, job, Place(str(tmp_path / "rows"), "key", {"warnings": ["many copies"]}))
     assert load_embeddings(tmp_path / "rows" / "query").metadata["warnings"] == ["many copies"]
+
+
+def test_a_command_that_fails_beside_another_does_not_take_its_folder(tmp_path):
+    place = Place(str(tmp_path / "rows"), "key", {})
+    with place.claimed():
+        with contextlib.suppress(RecallatkError), place.claimed():
+            raise RecallatkError("an image cannot be read")
+        (tmp_path / "rows" / "query").mkdir(parents=True)
+        (tmp_path / "rows" / "query" / "part-000000.parquet").touch()
+    place.claim()
+    with pytest.raises(RecallatkError, match="holds rows of another data set"):
+        Place(place.folder, "another", {}).claim()
