@@ -438,7 +438,7 @@ def test_what_ends_the_command_ends_the_ray_that_it_started(sent, code, said, tm
         assert list(for_ray.iterdir())
         running.send_signal(sent)
         out, err = running.communicate(timeout=MOST_SECONDS / 3)
-    assert (running.returncode, out) == (code, "")
+    assert (running.returncode, out) == (code, ""), err
     assert err.strip().splitlines()[-1] == f"recallatk: {said}"
     assert (sent == signal.SIGINT) or err.count("\n") == 1
     assert gone(ray_processes().keys() - before)
