@@ -17,18 +17,27 @@ ENDING = (signal.SIGTERM, *((signal.SIGHUP,) if sys.platform != "win32" else ())
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise `Ended` in the `with` block; those that somebody handles or ignores stay as they are."""
+    """SIGTERM and SIGHUP raise `Ended` in the `with` block; those that somebody handles or ignores stay as they are.
+
+    Where Ray waits in C++, it makes a SystemExit of 1 of what is raised; out of the block comes `Ended`.
+    """
+    came: list[int] = []
     ours = [each for each in ENDING if _main() and signal.getsignal(each) is signal.SIG_DFL]
 
     def end(number: int, _: Any) -> None:
         for each in ours:  # once: what it started is being ended
             signal.signal(each, signal.SIG_IGN)
+        came.append(number)
         raise Ended(128 + number)
 
     for each in ours:
         signal.signal(each, end)
     try:
         yield
+    except SystemExit as error:
+        if came and not isinstance(error, Ended):
+            raise Ended(128 + came[0]) from error
+        raise
     finally:
         for each in ours:
             signal.signal(each, signal.SIG_DFL)
