@@ -298,11 +298,11 @@ def test_a_client_from_outside_takes_an_encoder_from_the_folder_it_runs_in(two_c
         [*command, "own_means:means", "--cluster", two_cores[1]], r"^ray::_Inside\.call", cwd=tmp_path
     )
     assert (there.returncode, there.stdout, there.stderr) == (0, here.stdout, here.stderr)
-    assert not list((tmp_path / "cache" / "encoded").iterdir())
+    assert not (tmp_path / "cache" / "encoded").exists()
     wrong = run([*command, "own_means:upside_down", "--cluster", two_cores[1]])
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (3, "", 1), wrong.stderr
     assert "the encoder raised ValueError: upside down" in wrong.stderr
-    assert not list((tmp_path / "cache" / "encoded").iterdir())
+    assert not (tmp_path / "cache" / "encoded").exists()
 
 
 def test_a_client_whose_process_inside_dies_as_it_begins_asks_for_another(two_cores):
@@ -310,6 +310,21 @@ def test_a_client_whose_process_inside_dies_as_it_begins_asks_for_another(two_co
     found = with_one_killed([*COMMAND, "info", "--cluster", two_cores[1]], "--mode=specific-server")
     assert (found.returncode, found.stderr) == (0, "")
     assert "1 node" in found.stdout
+
+
+ONE_CORE = """\
+import operator, sys, tempfile
+from pathlib import Path
+from recallatk import encode_dataset, load_dataset
+from recallatk.cluster import joined
+from recallatk.encoders import load_encoder
+from recallatk.run import Elsewhere
+with tempfile.TemporaryDirectory() as folder, joined("ray", cores=1):
+    found = encode_dataset(load_dataset(Path(sys.argv[1])), load_encoder("hog"), elsewhere=Elsewhere("ray", folder))
+    print(len(found.query.ids))
+with joined("ray", cores=2) as engine:
+    print(engine.fetch(engine.run(operator.add, 1, 1, cores=2)))
+"""
 
 
 def test_two_encodings_at_once_do_not_wait_for_each_other(two_cores, tmp_path):
@@ -328,6 +343,13 @@ def test_two_encodings_at_once_do_not_wait_for_each_other(two_cores, tmp_path):
     finally:
         for one in running:
             one.kill()
+
+
+def test_one_core_is_enough():
+    """The actor that holds the model takes a little of it, and tasks must run beside that."""
+    script = [sys.executable, "-c", ONE_CORE, PHOTOS]
+    ran = subprocess.run(script, capture_output=True, text=True, timeout=MOST_SECONDS / 4)
+    assert (ran.stdout, ran.returncode) == ("138\n2\n", 0), ran.stderr
 
 
 def test_a_task_that_dies_every_time_is_one_line():
@@ -386,7 +408,7 @@ def test_a_ranking_whose_driver_was_killed_goes_on_behind_what_is_finished(nodes
     again = subprocess.run([*COMMAND, *there], capture_output=True, text=True, timeout=MOST_SECONDS / 3)
     assert (again.returncode, again.stdout) == (0, here.stdout)
     assert f"ranked {20_000 - before:,} of 20,000 queries; {before:,} were ranked before" in again.stderr
-    assert not list((tmp_path / "ranking").iterdir())
+    assert not (tmp_path / "ranking").exists()
 
 
 def test_what_ray_tells_of_dead_workers_is_not_on_stdout(tmp_path):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from recallatk.cluster.signals import ended_by_signals, signals_later
+from recallatk.cluster.signals import ended_by_signals, signals_later, still_ended
 from recallatk.types import Ended
 
 
@@ -54,6 +54,20 @@ def test_what_ray_makes_of_it_where_it_waits_is_the_same_end():
     with pytest.raises(Ended) as caught:
         wait()
     assert caught.value.code == 143
+    between = []  # what stands between an outer and an inner block knows it already
+
+    @ended_by_signals()
+    def wait_between():
+        try:
+            still_ended()(wait.__wrapped__)()
+        except BaseException as error:
+            between.append(type(error))
+            raise
+
+    with pytest.raises(Ended):
+        wait_between()
+    assert between == [Ended]
+
     with pytest.raises(SystemExit) as caught, ended_by_signals():
         sys.exit(1)
     assert (type(caught.value), caught.value.code) == (SystemExit, 1)
