@@ -25,7 +25,7 @@ def ray_processes():
     return found
 
 
-def gone(processes, within=20.0):
+def gone(processes, within=60.0):
     """Whether these processes end in time."""
     end = time.monotonic() + within
     while processes & ray_processes().keys():

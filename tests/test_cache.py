@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import random
 import re
@@ -218,8 +219,11 @@ from recallatk.cache import Cache
 from pathlib import Path
 
 class Slow(MeanColour):
+    batches = 0
+
     def __call__(self, batch):
-        time.sleep(float(sys.argv[3]))
+        self.batches += 1
+        time.sleep(float(sys.argv[3]) if self.batches <= float(sys.argv[5]) else 100)
         return super().__call__(batch)
 
 found = encode_dataset(load_dataset(Path(sys.argv[1])), Slow(), batch=4, cache=Cache(Path(sys.argv[2])),
@@ -228,8 +232,9 @@ print("notes", *found.provenance.notes, sep="|")
 """
 
 
-def in_a_process(photos: Path, cache: Cache, pause: float) -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", SLOW, str(photos), str(cache.folder), str(pause), str(Path(__file__).parent)]
+def in_a_process(photos: Path, cache: Cache, pause: float, most: float = math.inf) -> subprocess.Popen[str]:
+    """Encode, and after the most batches wait for the end of it."""
+    words = [sys.executable, "-c", SLOW, photos, cache.folder, str(pause), Path(__file__).parent, str(most)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -251,7 +256,7 @@ def test_a_killed_process_loses_one_batch_at_most_and_corrupts_nothing(many: Pat
     rng = random.Random(5)
     known = 0
     for _ in range(5):
-        with in_a_process(many, cache, 0.02) as process:
+        with in_a_process(many, cache, 0.02, most=5) as process:
             assert process.stdout is not None
             process.stdout.readline()  # it has begun
             time.sleep(rng.uniform(0, 0.12))
@@ -269,7 +274,7 @@ def test_a_killed_process_loses_one_batch_at_most_and_corrupts_nothing(many: Pat
 
 
 def test_an_interrupted_process_keeps_what_is_done(many: Path, cache: Cache) -> None:
-    process = in_a_process(many, cache, 0.05)
+    process = in_a_process(many, cache, 0.05, most=10)
     assert process.stdout is not None
     for _ in range(8):
         process.stdout.readline()
@@ -398,7 +403,7 @@ def test_a_folder_that_cannot_be_written_is_said_once(photos: Path, cache: Cache
     # Everything is imported, and used once, before the process may no longer read Python's own files.
     once = "encode_dataset(load_dataset(Path(sys.argv[1])), Slow(), cache=Cache(Path(sys.argv[2] + '-warm')))"
     become = SLOW.replace("found =", f"{once}\nimport os; os.setgid(65534); os.setuid(65534)\nfound =")
-    words = [sys.executable, "-c", become, str(photos), str(folder), "0", str(Path(__file__).parent)]
+    words = [sys.executable, "-c", become, str(photos), str(folder), "0", str(Path(__file__).parent), "inf"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     notes = done.stdout.rpartition("notes|")[2].split("|")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import functools
 import gc
@@ -14,7 +15,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -36,23 +36,40 @@ pytest.importorskip("ray", reason="make test-integrations installs it")
 from recallatk.cluster import RankingPlan, joined, rank  # noqa: E402
 
 MB = 2**20
-MOST_SECONDS = 240
+MOST_SECONDS = 480
 
 
 @pytest.fixture(autouse=True)
 def bounded():
     """No test waits for a cluster that will never answer."""
+
+    def give_up(*_):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # where not even this is heard, the process ends
+        signal.alarm(MOST_SECONDS // 4)
+        raise TimeoutError(f"not done after {MOST_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
     signal.alarm(MOST_SECONDS)
     yield
     signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
-def workers_of(node):
-    """The processes in which a node runs tasks."""
+def wait_until(happened, what, within=MOST_SECONDS / 2):
+    """What a function gives as soon as it gives something."""
+    end = time.monotonic() + within
+    while not (found := happened()):
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+    return found
+
+
+def workers_of(node, but="Agent"):
+    """The processes in which a node runs tasks, but those with such a name."""
     raylet = next(iter(node.all_processes["raylet"])).process.pid
     children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
     processes = ray_processes()
-    return [int(child) for child in children if re.match(r"ray::(?!\w*Agent)", processes.get(int(child), ""))]
+    return [int(child) for child in children if re.match(rf"ray::(?!\w*({but}))", processes.get(int(child), ""))]
 
 
 @pytest.fixture
@@ -88,22 +105,29 @@ def long_work(tmp_path_factory):
 
 
 def rank_while(long_work, address, happens, moments):
-    """The counts, while something happens at each of these moments (seconds from the first finished task)."""
+    """The counts, while something happens at each of these moments (seconds, the first from when a task runs).
+
+    However slow this machine is, it happens in the middle: when two thirds are done, the rest comes slowly until then.
+    """
     grid, relevance, expected = long_work
-    begun = threading.Event()
 
     def do():
-        begun.wait(60)
+        wait_until(
+            lambda: any(re.match("ray::(best|count)", text) for text in ray_processes().values()), "no task runs"
+        )
         for moment in moments:
             time.sleep(moment)
             happens()
 
-    with joined(address, told=lambda done, total: begun.set()) as engine:
-        thread = threading.Thread(target=do)
-        thread.start()
+    def told(done, total):
+        if done > total * 2 // 3:
+            concurrent.futures.wait([happened], timeout=1.0)
+
+    with joined(address, told=told) as engine, concurrent.futures.ThreadPoolExecutor(1) as beside:
+        happened = beside.submit(do)
         blocks = rank(grid, grid, relevance, engine=engine, plan=RankingPlan(1500, 1500, 300 * MB, 0))
         assert_same(columns_of(blocks), expected, "with a fault")
-        thread.join()
+        happened.result()
 
 
 def test_killed_workers_change_nothing(nodes, long_work):
@@ -111,13 +135,19 @@ def test_killed_workers_change_nothing(nodes, long_work):
     rng = random.Random(os.getpid())
     killed = []
 
+    def one_killed():
+        # One that begins is not among them: Ray waits for it for a minute.
+        candidates = [worker for node in all_nodes for worker in workers_of(node, but="Agent|IDLE")]
+        with contextlib.suppress(ProcessLookupError, IndexError):  # it ended by itself; there is none at this moment
+            os.kill(worker := rng.choice(candidates), signal.SIGKILL)
+            killed.append(worker)
+            return True
+
     def kill():
-        candidates = [worker for node in all_nodes for worker in workers_of(node)]
-        if candidates:
-            os.kill(killed.append(rng.choice(candidates)) or killed[-1], signal.SIGKILL)
+        wait_until(one_killed, "no task to kill")
 
     rank_while(long_work, cluster.address, kill, [rng.random() / 2 for _ in range(4)])
-    assert killed
+    assert len(killed) == 4
 
 
 def test_a_killed_node_changes_nothing(nodes, long_work):
@@ -173,6 +203,15 @@ PHOTOS = Path(__file__).parents[1] / "src" / "recallatk" / "assets" / "photos"
 EMBED = [*COMMAND, "embed", "photos", "--encoder", "hog", "--no-cache", "--quiet"]
 
 
+def port_nobody_takes():
+    """One that is free, and that neither the system nor Ray gives to anybody until it is asked for by its number."""
+    for port in random.SystemRandom().sample(range(25_000, 32_000), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
 @pytest.fixture(scope="module")
 def two_cores():
     """A cluster of one node, by its address and the one for clients outside it."""
@@ -180,9 +219,7 @@ def two_cores():
     from ray.cluster_utils import Cluster
 
     ray.shutdown()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = port_nobody_takes()
     node = {"num_cpus": 2, "object_store_memory": 200 * MB, "include_dashboard": False, "ray_client_server_port": port}
     with pytest.MonkeyPatch.context() as environment:  # else some clients wait 40 seconds: docs/scaling.md
         environment.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -208,16 +245,36 @@ def test_a_client_from_outside_encodes_inside_the_cluster(two_cores, tmp_path):
     assert run([*EMBED, "-o", "rows.npz"]).returncode == 0
     here, there = (load_embeddings(tmp_path / name).embeddings for name in ("rows.npz", "rows/query"))
     np.testing.assert_array_equal(np.asarray(there.embeddings), here.embeddings)
-    assert not [text for text in ray_processes().values() if re.match("ray::(_Inside|MapWorker)", text)]
+    assert gone({pid for pid, text in ray_processes().items() if re.match("ray::(_Inside|MapWorker)", text)})
 
 
-def kill_inside():
-    """Kill the first process that encodes for a client, once."""
-    end = time.monotonic() + 60
-    while not (inside := [pid for pid, text in ray_processes().items() if text.startswith("ray::_Inside.call")]):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    os.kill(inside[0], signal.SIGKILL)
+@contextlib.contextmanager
+def run_to_its_end(command, **options):
+    """A command that runs, and that is killed where the test ends before it."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def with_one_killed(command, those, **options):
+    """What a command gave while the first process that is one of those was killed, as soon as there was one."""
+    before, killed = ray_processes().keys(), []
+
+    def one_killed():
+        found = [pid for pid, text in ray_processes().items() if pid not in before and re.search(those, text)]
+        with contextlib.suppress(ProcessLookupError):
+            for pid in found[:1]:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+        return killed or running.poll() is not None
+
+    with run_to_its_end(command, **options) as running:
+        wait_until(one_killed, f"nothing to kill: {those}")
+        out, err = running.communicate(timeout=MOST_SECONDS / 2)
+    assert killed, f"it ended before there was anything to kill: {err}"
+    return subprocess.CompletedProcess(command, running.returncode, out, err)
 
 
 OWN = """\
@@ -237,39 +294,37 @@ def test_a_client_from_outside_takes_an_encoder_from_the_folder_it_runs_in(two_c
     run = functools.partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=MOST_SECONDS / 3)
     command = [*COMMAND, "eval", "photos", "--cache-dir", "cache", "--encoder"]
     here = run([*command, "own_means:means"])
-    running = threading.Thread(target=kill_inside)
-    running.start()
-    there = run([*command, "own_means:means", "--cluster", two_cores[1]])
-    running.join()
+    there = with_one_killed(
+        [*command, "own_means:means", "--cluster", two_cores[1]], r"^ray::_Inside\.call", cwd=tmp_path
+    )
     assert (there.returncode, there.stdout, there.stderr) == (0, here.stdout, here.stderr)
-    assert not list((tmp_path / "cache" / "encoded").iterdir())
+    assert not (tmp_path / "cache" / "encoded").exists()
     wrong = run([*command, "own_means:upside_down", "--cluster", two_cores[1]])
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (3, "", 1), wrong.stderr
     assert "the encoder raised ValueError: upside down" in wrong.stderr
-    assert not list((tmp_path / "cache" / "encoded").iterdir())
+    assert not (tmp_path / "cache" / "encoded").exists()
 
 
 def test_a_client_whose_process_inside_dies_as_it_begins_asks_for_another(two_cores):
     """What Ray's head does to some clients by itself; here it is done to one, always."""
-    killed = []
-
-    def kill_first():
-        end = time.monotonic() + 60
-        while not killed and time.monotonic() < end:
-            for pid, text in ray_processes().items():
-                if "--mode=specific-server" in text:
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
-                    return
-
-    killing = threading.Thread(target=kill_first)
-    killing.start()
-    command = [*COMMAND, "info", "--cluster", two_cores[1]]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS / 2)
-    killing.join()
-    assert killed
+    found = with_one_killed([*COMMAND, "info", "--cluster", two_cores[1]], "--mode=specific-server")
     assert (found.returncode, found.stderr) == (0, "")
     assert "1 node" in found.stdout
+
+
+ONE_CORE = """\
+import operator, sys, tempfile
+from pathlib import Path
+from recallatk import encode_dataset, load_dataset
+from recallatk.cluster import joined
+from recallatk.encoders import load_encoder
+from recallatk.run import Elsewhere
+with tempfile.TemporaryDirectory() as folder, joined("ray", cores=1):
+    found = encode_dataset(load_dataset(Path(sys.argv[1])), load_encoder("hog"), elsewhere=Elsewhere("ray", folder))
+    print(len(found.query.ids))
+with joined("ray", cores=2) as engine:
+    print(engine.fetch(engine.run(operator.add, 1, 1, cores=2)))
+"""
 
 
 def test_two_encodings_at_once_do_not_wait_for_each_other(two_cores, tmp_path):
@@ -290,6 +345,13 @@ def test_two_encodings_at_once_do_not_wait_for_each_other(two_cores, tmp_path):
             one.kill()
 
 
+def test_one_core_is_enough():
+    """The actor that holds the model takes a little of it, and tasks must run beside that."""
+    script = [sys.executable, "-c", ONE_CORE, PHOTOS]
+    ran = subprocess.run(script, capture_output=True, text=True, timeout=MOST_SECONDS / 4)
+    assert (ran.stdout, ran.returncode) == ("138\n2\n", 0), ran.stderr
+
+
 def test_a_task_that_dies_every_time_is_one_line():
     with (
         pytest.raises(RecallatkError, match=r"a task, 6 times.*blocks of a ranking.*are kept") as caught,
@@ -303,14 +365,14 @@ def test_a_task_that_dies_every_time_is_one_line():
 
 
 DYING = """\
-import os, time
+import os, sys
 from recallatk.cluster import joined
 from recallatk.types import RecallatkError
 with joined("ray", cores=1) as engine:
     try:
         engine.fetch(engine.run(os._exit, 1))
     except RecallatkError:
-        time.sleep(3)
+        sys.stdin.read()
 print("the result")
 """
 
@@ -346,13 +408,20 @@ def test_a_ranking_whose_driver_was_killed_goes_on_behind_what_is_finished(nodes
     again = subprocess.run([*COMMAND, *there], capture_output=True, text=True, timeout=MOST_SECONDS / 3)
     assert (again.returncode, again.stdout) == (0, here.stdout)
     assert f"ranked {20_000 - before:,} of 20,000 queries; {before:,} were ranked before" in again.stderr
-    assert not list((tmp_path / "ranking").iterdir())
+    assert not (tmp_path / "ranking").exists()
 
 
-def test_what_ray_tells_of_dead_workers_is_not_on_stdout():
-    ran = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True, timeout=90)
-    assert ran.stdout == "the result\n"
-    assert "A worker died" in ran.stderr  # when it does no more, `engine.joined` need not look after it
+def test_what_ray_tells_of_dead_workers_is_not_on_stdout(tmp_path):
+    out, err = tmp_path / "out", tmp_path / "err"
+    with (
+        out.open("w") as stdout,
+        err.open("w") as stderr,
+        subprocess.Popen([sys.executable, "-c", DYING], stdin=subprocess.PIPE, stdout=stdout, stderr=stderr) as running,
+    ):
+        # When it tells no more, `engine.joined` need not look after it.
+        wait_until(lambda: "A worker died" in out.read_text() + err.read_text(), "Ray tells nothing")
+        running.communicate(timeout=MOST_SECONDS / 3)
+    assert out.read_text() == "the result\n"
 
 
 def test_a_worker_without_memory_is_one_line():
@@ -381,16 +450,17 @@ def test_what_ends_the_command_ends_the_ray_that_it_started(sent, code, said, tm
     np.savez(tmp_path / "rows.npz", embeddings=rng.normal(size=(60_000, 256)), labels=rng.integers(0, 900, 60_000))
     before = ray_processes().keys()
     command = [*COMMAND, "eval", "--query", str(tmp_path / "rows.npz"), "--cluster", "ray"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    end = time.monotonic() + 60
-    while not any(text.startswith("ray::count") for pid, text in ray_processes().items() if pid not in before):
+
+    def counts():
         assert running.poll() is None
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    assert list(for_ray.iterdir())
-    running.send_signal(sent)
-    out, err = running.communicate(timeout=60)
-    assert (running.returncode, out) == (code, "")
+        return any(text.startswith("ray::count") for pid, text in ray_processes().items() if pid not in before)
+
+    with run_to_its_end(command) as running:
+        wait_until(counts, "no task runs")
+        assert list(for_ray.iterdir())
+        running.send_signal(sent)
+        out, err = running.communicate(timeout=MOST_SECONDS / 3)
+    assert (running.returncode, out) == (code, ""), err
     assert err.strip().splitlines()[-1] == f"recallatk: {said}"
     assert (sent == signal.SIGINT) or err.count("\n") == 1
     assert gone(ray_processes().keys() - before)
@@ -419,7 +489,7 @@ def test_a_lost_head_is_one_line():
     cluster = Cluster(initialize_head=True, head_node_args=node)
     try:
         command = [sys.executable, "-c", LOSING, cluster.address]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
+        with run_to_its_end(command) as driver:
             assert driver.stdout.readline() == "running\n"
             cluster.head_node.kill_gcs_server(check_alive=False)
             said = driver.communicate(timeout=MOST_SECONDS / 2)[1]

@@ -13,7 +13,7 @@ from recallatk.cluster.head import answers
 LOSING = """\
 import signal, time
 from recallatk.cluster import head
-head.LOOK_EVERY, head.SILENT, head.REACTS = 0.1, 0.3, 0.5
+head.LOOK_EVERY, head.SILENT, head.REACTS = 0.1, 0.3, {reacts}
 if {deaf}:  # as Ray's pipeline is, which does not let the signal in
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 try:
@@ -25,17 +25,18 @@ except head.ClusterError as error:
 """
 
 
-def run(address, *, deaf=False, seconds=20):
-    code = LOSING.format(address=address, deaf=deaf, seconds=seconds)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+def run(address, *, deaf=False, seconds=50):
+    reacts = 0.5 if deaf else 50  # one that hears of it may be slow
+    code = LOSING.format(address=address, deaf=deaf, seconds=seconds, reacts=reacts)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture
 def nobody():
-    """An address where nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    """An address where nothing listens, nor can while the test runs."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
 def test_a_lost_head_is_an_error_where_the_work_waits(nobody):

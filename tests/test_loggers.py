@@ -172,9 +172,10 @@ import sys
 sys.path.insert(0, sys.argv[2])
 from test_loggers import REPORTS, csv_logger
 logger = csv_logger(sys.argv[1], keep_run=False)
-print("ready", flush=True)
 for step in range(10**6):
     logger.log(REPORTS[step % 3], step)
+    if not step:
+        print("logs", flush=True)
 """
 
 
@@ -184,7 +185,7 @@ def test_a_killed_process_leaves_whole_rows(tmp_path):
     command = [sys.executable, "-c", LOOP, path, Path(__file__).parent]
     for _ in range(3):
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout.readline() == "ready\n"
+            assert process.stdout.readline() == "logs\n"
             time.sleep(0.2)
             process.send_signal(signal.SIGKILL)
     with path.open(encoding="utf-8", newline="") as file:

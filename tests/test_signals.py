@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from recallatk.cluster import joining
-from recallatk.cluster.signals import ended_by_signals, signals_later
+from recallatk.cluster.signals import ended_by_signals, signals_later, still_ended
 from recallatk.types import Ended
 
 
@@ -40,6 +41,38 @@ def test_what_was_begun_is_ended_once(sent, code):
         work()
     assert (caught.value.code, ended) == (code, [sent])
     assert signal.getsignal(sent) is signal.SIG_DFL
+
+
+def test_what_ray_makes_of_it_where_it_waits_is_the_same_end():
+    """A SystemExit of 1, when the signal comes while its C++ looks for signals."""
+
+    @ended_by_signals()
+    def wait():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except SystemExit:
+            sys.exit(1)
+
+    with pytest.raises(Ended) as caught:
+        wait()
+    assert caught.value.code == 143
+    between = []  # what stands between an outer and an inner block knows it already
+
+    @ended_by_signals()
+    def wait_between():
+        try:
+            still_ended()(wait.__wrapped__)()
+        except BaseException as error:
+            between.append(type(error))
+            raise
+
+    with pytest.raises(Ended):
+        wait_between()
+    assert between == [Ended]
+
+    with pytest.raises(SystemExit) as caught, ended_by_signals():
+        sys.exit(1)
+    assert (type(caught.value), caught.value.code) == (SystemExit, 1)
 
 
 def test_a_signal_that_is_ignored_or_handled_stays_so():

@@ -17,7 +17,7 @@ from recallatk.cluster.engine import ClusterError, Engine, Told
 from recallatk.cluster.head import answers, knock, watched
 from recallatk.cluster.logs import folder_of_ours, keeping_logs, own_folder
 from recallatk.cluster.ray_engine import RayEngine, live_nodes
-from recallatk.cluster.signals import ended_by_signals, signals_later
+from recallatk.cluster.signals import ended_by_signals, signals_later, still_ended
 from recallatk.extras import import_extra
 from recallatk.types import ChoiceError, RecallatkError, first_line
 
@@ -44,7 +44,8 @@ def joined(where: str, *, cores: int | None = None, told: Told | None = None) ->
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # we raise the first one ourselves, in one line
     ray = import_extra("ray", "ray", f"the cluster {where!r}")
     if ray.is_initialized():
-        with keeping_logs(ray.exceptions.RayError):
+        # `Ended` from here on, as who is between this block and the outer one must know it from a plain SystemExit.
+        with keeping_logs(ray.exceptions.RayError), still_ended():
             yield _engine(ray, where, told)
         return
     with _told_on_stderr(), own_folder() if address is None else contextlib.nullcontext(), ended_by_signals():

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from recallatk.cluster.engine import Engine
-from recallatk.cluster.ray_engine import RETRIES, SHARE_OF_A_CORE, in_one_line
+from recallatk.cluster.ray_engine import LEFT_OF_A_CORE, RETRIES, SHARE_OF_A_CORE, in_one_line
 from recallatk.cluster.tables import DECODED_TOGETHER, EncodeTables, Job, decode_table, tables_of
 from recallatk.types import ImageSet
 
@@ -49,7 +49,7 @@ def encoded_rows(
             batch_format="pyarrow",
             batch_size=DECODED_TOGETHER,
             fn_kwargs={"job": dataclasses.replace(job, load=_nothing)},
-            num_cpus=1,
+            num_cpus=1 - LEFT_OF_A_CORE,
             **_limits(_task_limits),
         )
         encoded = decoded.map_batches(

@@ -23,8 +23,11 @@ PATIENCE = 10.0
 ABSENT = 60.0
 """Seconds for which there may be no node that could run a task: one that was lost may come back, or another one."""
 
-SHARE_OF_A_CORE = 0.01
+SHARE_OF_A_CORE = 0.001
 """What a process asks for that lives long and takes none of the cores of tasks: it is put on a node that has some."""
+
+LEFT_OF_A_CORE = 0.01
+"""What a task leaves of its cores for such processes: on a node of one core it would never run beside one."""
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at how far something is inside the cluster."""
@@ -105,7 +108,7 @@ class RayEngine(Engine):
         self._needs = max(self._needs[0], cores), max(self._needs[1], gpus), max(self._needs[2], memory)
         remote = ray.remote(_measured).options(
             num_returns=returns + 1,
-            num_cpus=cores,
+            num_cpus=cores - LEFT_OF_A_CORE,
             num_gpus=gpus,
             memory=memory,
             max_retries=RETRIES,

@@ -14,6 +14,8 @@ from recallatk.types import Ended
 ENDING = (signal.SIGTERM, *((signal.SIGHUP,) if sys.platform != "win32" else ()))
 """What a scheduler or a terminal that closes sends. Ctrl-C, SIGINT, raises KeyboardInterrupt in any Python."""
 
+_came: list[int] = []  # the signal that ends this process, once one has come; handlers are one for a process as well
+
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
@@ -23,15 +25,29 @@ def ended_by_signals() -> Iterator[None]:
     def end(number: int, _: Any) -> None:
         for each in ours:  # once: what it started is being ended
             signal.signal(each, signal.SIG_IGN)
+        _came.append(number)
         raise Ended(128 + number)
 
     for each in ours:
         signal.signal(each, end)
     try:
-        yield
+        with still_ended():
+            yield
     finally:
+        _came.clear()
         for each in ours:
             signal.signal(each, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def still_ended() -> Iterator[None]:
+    """`Ended` comes out of the block also where Ray, when it waits in C++, has made a SystemExit of 1 of it."""
+    try:
+        yield
+    except SystemExit as error:
+        if _came and not isinstance(error, Ended):
+            raise Ended(128 + _came[0]) from error
+        raise
 
 
 @contextlib.contextmanager
