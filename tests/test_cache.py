@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
 import random
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +27,7 @@ from PIL import Image
 from command_line import Result, recallatk
 from recallatk import RecallatkError, encode_dataset, load_dataset
 from recallatk.cache import Cache, CachedRow, cache_folder, cache_info, clear_cache
+from recallatk.cache import folders as cache_folders
 from recallatk.images import DecodePolicy
 from recallatk.run import Elsewhere
 
@@ -541,6 +545,39 @@ def test_of_the_rows_of_clusters_what_was_used_longest_ago_goes_but_not_what_may
     cache = dataclasses.replace(cache, limit=10)
     assert cache.parts("a" * 20) == folders["a"]  # used now, so it stays
     assert {key for key, folder in folders.items() if folder.exists()} == {"a", "d"}
+
+
+def test_a_folder_that_its_command_removes_meanwhile_is_no_error(cache: Cache, monkeypatch) -> None:
+    """A command that fails takes the folder away again that it had made and left empty."""
+    sizes_of = cache_folders.folder_sizes
+
+    def then_removed(place):
+        sizes = sizes_of(place)
+        other.rmdir()
+        return sizes
+
+    other = cache.parts("b" * 20)
+    monkeypatch.setattr(cache_folders, "folder_sizes", then_removed)
+    assert dataclasses.replace(cache, limit=-1).parts("a" * 20).is_dir()
+
+
+def test_what_a_cache_holds_is_counted_while_commands_begin_and_end(cache: Cache) -> None:
+    ended = threading.Event()
+
+    def begin_and_end() -> None:
+        while not ended.is_set():
+            with contextlib.suppress(OSError):
+                (cache.encoded / "key" / "query").mkdir(parents=True)
+                (cache.encoded / "key" / "query" / "part-000000.parquet").touch()
+            shutil.rmtree(cache.encoded, ignore_errors=True)
+
+    running = threading.Thread(target=begin_and_end)
+    running.start()
+    try:
+        assert {cache_info(cache.folder).size for _ in range(2000)} == {0}
+    finally:
+        ended.set()
+        running.join()
 
 
 def test_without_a_cache_a_cluster_is_told_where_its_rows_go(photos: Path) -> None:

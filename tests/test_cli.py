@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from PIL import Image
 
 from command_line import COLOURS, COMMAND, ENCODERS, MEAN, Result, data, in_process_of_its_own, recallatk, save
 from recallatk import RecallatkError, load_report
-from recallatk.cli import app, printing
+from recallatk.cli import app, main, printing
 from recallatk.cli.flags import EMBEDDINGS_ONLY
 from recallatk.datasets.tables import READERS
 from recallatk.embeddings import FORMATS
@@ -734,3 +736,43 @@ def test_where_the_output_finds_no_room_is_one_line(command):
         done = subprocess.run([*COMMAND, *command.split()], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     said = "standard output, or a file, cannot be written (No space left on device)"
     assert (done.returncode, done.stderr) == (3, f"recallatk: {said}; make room, and run the command again\n")
+
+
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+def test_that_there_is_no_room_is_told_also_where_a_condition_is_not_met(tmp_path):
+    np.save(tmp_path / "rows.npy", np.array([[1, 0], [0, 1], [1, 0.1], [0.1, 1]]))
+    (tmp_path / "labels.txt").write_text("a\nb\nb\na\n")
+    command = [*COMMAND, "eval", "--query", "rows.npy", "--query-labels", "labels.txt", "--min", "recall@1=0.9"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path, env=BUFFERED
+        )
+    assert done.returncode == 3
+    assert "cannot be written (No space left on device); make room, and run the command again\n" in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell closes it")
+@pytest.mark.parametrize(("command", "code"), [("metrics", 0), ("eval --query nofile.npy", 3)])
+def test_a_standard_output_that_is_closed_is_no_error(command, code):
+    line = f'"$@" {command} >&-'
+    done = subprocess.run(["sh", "-c", line, "sh", *COMMAND], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+
+
+def test_a_broken_disk_is_not_a_full_one(monkeypatch, capsys):
+    def read(*_, **__):
+        raise OSError(errno.EIO, "Input/output error", "rows.npy")
+
+    monkeypatch.setattr("recallatk.cli.app", read)
+    monkeypatch.setattr("recallatk.cli.printing.forget_output", lambda: None)
+    with pytest.raises(SystemExit) as end:
+        main(["metrics"])
+    assert end.value.code == 3
+    assert capsys.readouterr().err == (
+        "recallatk: rows.npy cannot be read or written (Input/output error); look after that disk, and run the command "
+        "again\n"
+    )

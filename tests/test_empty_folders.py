@@ -9,7 +9,7 @@ from pyarrow import fs
 
 from recallatk.embeddings import parts
 from recallatk.embeddings.empty_folders import not_there, remove_empty, tidied
-from recallatk.run import kept_in
+from recallatk.run import elsewhere, kept_in
 from recallatk.types import RecallatkError
 
 
@@ -70,4 +70,30 @@ def test_blocks_that_were_kept_leave_no_folder(tmp_path):
     (tmp_path / "ranking" / "key").rmdir()
     with kept_in(str(tmp_path / "ranking")):  # the one of an earlier version
         pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_another_command_removes_is_made_again(tmp_path, monkeypatch):
+    class Removed(fs.LocalFileSystem):
+        def create_dir(self, path, *, recursive):
+            super().create_dir(path, recursive=recursive)
+            remove_empty(made)
+            made.clear()
+
+    made = [*not_there(str(tmp_path / "new" / "rows"))]
+    monkeypatch.setattr(parts, "file_system", lambda folder: (Removed(), folder))
+    parts.write_bytes(str(tmp_path / "new" / "rows"), "a", b"1")
+    assert [path.name for path in (tmp_path / "new" / "rows").iterdir()] == ["a"]
+    assert not made
+
+
+def test_rows_for_one_time_that_cannot_be_removed_are_no_traceback(tmp_path, capsys):
+    def busy(folder):
+        raise OSError(39, "Directory not empty", folder)
+
+    made = (tmp_path / "rows", tmp_path / "new")
+    made[1].mkdir()
+    owner = elsewhere._Owner(busy, *map(str, made[:1]), tuple(map(str, made)))
+    del owner
+    assert capsys.readouterr().err == ""
     assert not list(tmp_path.iterdir())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recallatk.cli.delivery import deliver
+from recallatk.cli.flags import Output
 from recallatk.cluster import Node, estimate_ranking, plan_ranking
 from recallatk.embeddings import parts
 from recallatk.evaluation import evaluate_embeddings, evaluate_scores
@@ -302,3 +306,21 @@ def test_a_block_of_queries_takes_a_cluster_ten_minutes_at_the_most():
     assert (
         plan_ranking(20_000, 10**9, 512, [node], alone=False).block >= 10_000
     )  # fewer would read the gallery too often
+
+
+def test_blocks_stay_until_the_report_has_found_room(tmp_path, monkeypatch):
+    """A small report lies in the buffer of standard output, and a full disk shows when that is written out."""
+
+    class Full(io.StringIO):
+        def flush(self):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def command():
+        with kept_in(str(tmp_path)) as kept:
+            report = evaluate_embeddings(rows_of(), rank=Cluster(), keep=keeping(kept, []))
+            monkeypatch.setattr(sys, "stdout", Full())
+            deliver(iter([("rows", report, None)]), Output(), {}, several=False)
+
+    with pytest.raises(OSError, match="No space"):
+        command()
+    assert len(blocks_in(tmp_path)) == 4

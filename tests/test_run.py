@@ -712,3 +712,10 @@ def test_a_record_that_no_version_wrote_is_damaged(path: tuple[str, ...], value:
     with pytest.raises(RecallatkError, match="the record is damaged") as caught:
         load_report(tmp_path / "run")
     assert type(caught.value) is RecallatkError
+
+
+@pytest.mark.parametrize("own", [12, ["a"], {"a": 3}, {"a": "text"}])
+def test_metadata_of_somebody_else_is_not_taken_for_conversions(tmp_path, own):
+    rows = EmbeddingSet(np.eye(4), ["a", "a", "b", "b"])
+    recallatk.save_embeddings(rows, tmp_path / "rows.npz", metadata={"conversions": own})
+    assert load_encoded(tmp_path / "rows.npz").provenance.notes == ()

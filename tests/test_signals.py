@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from recallatk.cluster import joining
 from recallatk.cluster.signals import ended_by_signals, signals_later, still_ended
 from recallatk.types import Ended
 
@@ -96,3 +98,29 @@ def test_a_signal_waits_for_the_end_of_the_block():
     with pytest.raises(Ended):
         begin()
     assert done == ["begun", "undone"]
+
+
+def test_a_signal_is_heard_behind_a_block_that_fails():
+    @ended_by_signals()
+    @signals_later(lambda: None)
+    def begin():
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise ConnectionAbortedError("as often as it is tried")
+
+    with pytest.raises(Ended):
+        begin()
+
+
+def test_between_two_attempts_of_a_client_signals_are_heard():
+    asked = []
+
+    def init(**_):
+        asked.append("again")
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise ConnectionAbortedError("the process inside died")
+
+    ray = SimpleNamespace(init=init, shutdown=lambda: asked.append("undone"))
+    pytest.importorskip("ray", reason="make test-integrations installs it")
+    with pytest.raises(Ended), ended_by_signals():
+        joining._init(ray, {})
+    assert asked == ["again", "undone"]

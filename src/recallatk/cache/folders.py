@@ -5,6 +5,7 @@ Rows have a folder for each data set and encoder, blocks one for each ranking th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -27,7 +28,7 @@ def open_folder(place: Path, key: str, *, limit: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     os.utime(folder)
     sizes = folder_sizes(place)
-    used = {other: other.stat().st_mtime for other in sizes}
+    used = {other: _used(other) for other in sizes}
     for other in sorted(sizes, key=lambda one: used[one]):
         if sum(sizes.values()) <= limit or time.time() - used[other] < IN_USE:
             break
@@ -37,16 +38,32 @@ def open_folder(place: Path, key: str, *, limit: int) -> Path:
 
 
 def folder_sizes(place: Path) -> dict[Path, int]:
-    """The folders that are there, and the bytes that each of them takes."""
-    there = (folder for kind in (ENCODED, RANKINGS) for folder in (place / kind).glob("*") if folder.is_dir())
-    return {folder: sum(map(_size, folder.rglob("*"))) for folder in there}
+    """The folders that are there, and the bytes that each of them takes; of one that goes meanwhile, what was found."""
+    there = [place / kind / name for kind in (ENCODED, RANKINGS) for name in _below(place / kind)]
+    return {
+        folder: sum(_size(Path(inner, name)) for inner, _, names in os.walk(folder) for name in names)
+        for folder in there
+    }
+
+
+def _below(folder: Path) -> list[str]:
+    """The folders in a folder. Unlike `glob`, `walk` passes over what another command removes."""
+    return next((names for _, names, _ in os.walk(folder)), [])
 
 
 def _size(file: Path) -> int:
     try:
-        return file.stat().st_size if file.is_file() else 0
+        return file.stat().st_size
     except FileNotFoundError:  # a temporary file, which has its final name by now
         return 0
+
+
+def _used(folder: Path) -> float:
+    """When it was asked for last; one that its command has removed meanwhile, as it was left empty, counts as new."""
+    try:
+        return folder.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()
 
 
 def remove_folders(place: Path) -> None:
@@ -56,5 +73,6 @@ def remove_folders(place: Path) -> None:
         OSError: one cannot be removed.
     """
     for kind in (ENCODED, RANKINGS):
-        if (place / kind).exists():
-            shutil.rmtree(place / kind)
+        while (place / kind).exists():
+            with contextlib.suppress(FileNotFoundError):  # a command that ends removes its own
+                shutil.rmtree(place / kind)

@@ -2,10 +2,7 @@
 
 # No `from __future__ import annotations`: the command line is made from these annotations.
 
-import errno
 import functools
-import io
-import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -74,15 +71,25 @@ from recallatk.cli.inputs import (
 )
 from recallatk.cli.page import check_page_file, page_of_each
 from recallatk.cli.plan import plan
-from recallatk.cli.printing import DATA, INTERRUPTED, USAGE, fail, make_console, print_table, tell, tell_notes
+from recallatk.cli.printing import (
+    DATA,
+    INTERRUPTED,
+    USAGE,
+    fail,
+    fail_for_room,
+    forget_output,
+    make_console,
+    prepare_streams,
+    print_table,
+    tell,
+    tell_notes,
+    written_out,
+)
 from recallatk.cli.report import report as report_command
 from recallatk.cli.score import LABELLED, score
 from recallatk.cli.verify import verify
 from recallatk.cli.views import Views, each_view, plan_runs, views_asked
 from recallatk.types import ChoiceError, Ended, EvalProtocol, RecallatkError
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""A disk that is full, or broken: no fault of ours, wherever it shows."""
 
 
 def _version() -> str:
@@ -325,19 +332,17 @@ app.command(report_command)
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 fine, 2 usage, 3 data, 130 interrupted, 143 ended; a traceback is our fault."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every letter
-            stream.reconfigure(errors="backslashreplace")
+    prepare_streams()
     app.config = [fill_protocol, check_whole_numbers]
     try:
-        app(
-            expand_tokens(sys.argv[1:] if argv is None else argv),
-            console=make_console(),
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_value",
-        )
-        sys.stdout.flush()
+        with written_out():
+            app(
+                expand_tokens(sys.argv[1:] if argv is None else argv),
+                console=make_console(),
+                exit_on_error=False,
+                print_error=False,
+                result_action="return_value",
+            )
     except CycloptsError as error:
         fail(" ".join(str(error).split()), USAGE)
     except ChoiceError as error:
@@ -349,19 +354,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     except Ended as end:
         fail(f"ended by {signal.Signals(int(end.code or 0) - 128).name}", int(end.code or 0))
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
-        _forget_output()
+        forget_output()
         sys.exit(0)
     except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        _forget_output()
-        where = error.filename or "standard output, or a file,"
-        fail(f"{where} cannot be written ({error.strerror}); make room, and run the command again", DATA)
-
-
-def _forget_output() -> None:
-    """What is left in the buffer goes nowhere; else Python would complain of it at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        fail_for_room(error)
 
 
 def _evaluate(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from recallatk.cli.flags import Output
 from recallatk.cli.gate import Conditions
 from recallatk.cli.page import MakePage
-from recallatk.cli.printing import DATA, NOT_PASSED, note_lines, print_comparison, tell
+from recallatk.cli.printing import DATA, NOT_PASSED, note_lines, print_comparison, tell, written_out
 from recallatk.types import ChoiceError, RecallatkError
 
 
@@ -59,6 +59,7 @@ def place_of(folder: Path, parts: Sequence[str]) -> Path:
     return folder.joinpath(*(re.sub(r"[^\w.-]", "_", part) for part in parts))
 
 
+@written_out()
 def deliver(
     runs: Iterator[tuple[str, Any, Any]],
     output: Output,

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from recallatk.types import Ended
 from recallatk.wording import one_line
 
 A_LINE_EVERY = 60.0
@@ -15,6 +20,9 @@ A_LINE_EVERY = 60.0
 
 NOT_PASSED, USAGE, DATA, INTERRUPTED = 1, 2, 3, 130
 """Exit codes beside 0: a gate that failed or a run that verify finds changed; usage; data and files; Ctrl-C."""
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""A disk that is full, or broken: no fault of ours, wherever it shows."""
 
 
 def print_comparison(reports: dict[str, Any], *, percent: bool) -> None:
@@ -149,6 +157,51 @@ def note_lines(provenance: Any, *, prefix: str = "") -> list[str]:
     """What was left aside, converted or skipped, a line each."""
     skipped = [f"skipped {item.item}: {item.reason}" for item in provenance.skipped]
     return [prefix + line for line in (*provenance.notes, *skipped)]
+
+
+@contextlib.contextmanager
+def written_out() -> Iterator[None]:
+    """At the end of the `with` block, also where it exits, write out what it printed: else nobody sees a full disk."""
+    try:
+        yield
+    except Ended:
+        raise
+    except SystemExit:
+        with contextlib.suppress(BrokenPipeError):  # the reader has seen enough; the exit code still says what it says
+            sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+
+
+def forget_output() -> None:
+    """What is left in the buffer goes nowhere; else Python would complain of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def prepare_streams() -> None:
+    """Make both streams such that anything can be written: one that was closed leads nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every letter
+            stream.reconfigure(errors="backslashreplace")
+
+
+def fail_for_room(error: OSError) -> None:
+    """Say that a disk is full, or broken, and exit; any other error is raised again.
+
+    Raises:
+        OSError: it is another one.
+    """
+    if error.errno not in NO_ROOM:
+        raise error
+    forget_output()
+    where = error.filename or "standard output, or a file,"
+    what, mend = "written", "make room"
+    if error.errno == errno.EIO:
+        what, mend = "read or written", "look after that disk"
+    fail(f"{where} cannot be {what} ({error.strerror}); {mend}, and run the command again", DATA)
 
 
 def fail(message: str, code: int) -> None:

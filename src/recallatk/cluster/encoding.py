@@ -24,6 +24,7 @@ from recallatk.cluster.pipeline import encoded_rows
 from recallatk.cluster.places import Place
 from recallatk.cluster.tables import Job, stamp_of
 from recallatk.embeddings import parts
+from recallatk.embeddings.samples import Samples
 from recallatk.encoding import REPLACE_FILE, SET_NAMES, Encoded, Progress, check_one_dimension, fix_encoder
 from recallatk.images import is_stored
 from recallatk.types import (
@@ -268,12 +269,18 @@ class _Writer:
             digest = hashlib.blake2b(row.tobytes(), digest_size=8).digest()
             self.cached += content not in self._first
             self._first.setdefault(content, (digest, folder, part.file, place))
-        failures = [Skipped(**item) for item in samples.metadata["skipped"]]
-        self._note(failures, samples.metadata["conversions"])
+        self._note(_failures(samples), samples.metadata["conversions"])
 
     def _note(self, failures: Sequence[Skipped], conversions: Mapping[str, Sequence[str]]) -> None:
         self.failures |= {failure.item: failure for failure in failures}
         self.conversions |= {content: tuple(phrases) for content, phrases in conversions.items()}
+
+
+def _failures(samples: Samples) -> list[Skipped]:
+    """The images of a finished part that could not be used: they stand behind what was skipped before encoding."""
+    skipped = samples.metadata["skipped"]
+    failed = len(samples.metadata["files"]) - len(samples.ids or ())
+    return [Skipped(**item) for item in skipped[len(skipped) - failed :]]
 
 
 def _reason(row: Mapping[str, Any], name: str) -> str:
@@ -297,7 +304,7 @@ def _unchanged(folder: str, file: str, images: ImageSet) -> bool:
         samples, _ = parts.read_metadata(folder, file)
     except RecallatkError:
         return False
-    skipped = {item["item"] for item in samples.metadata["skipped"]}
+    skipped = {failure.item for failure in _failures(samples)}
     if [name for name in images.ids if name not in skipped] != list(samples.ids or ()):
         return False
     return bool(samples.metadata["files"] == [list(stamp_of(element, images.kind)) for element in images.elements])

@@ -112,8 +112,7 @@ def _begin(ray: Any, where: str, cores: int | None) -> None:
     try:
         if address not in (None, "auto"):
             knock(address)
-        with contextlib.redirect_stdout(sys.stderr), _signals_are_ours(ray), _quiet_core():
-            _init(ray, quiet)
+        _init(ray, quiet)
         if ray.util.client.ray.is_connected():  # what the process inside writes would be written here, also on stdout
             ray.util.client.ray.worker.log_client.disable_logs()
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
@@ -129,13 +128,15 @@ def _init(ray: Any, choices: dict[str, Any]) -> None:
     """Begin, over ray:// again where the process that the head starts for this client dies as it begins.
 
     It is forked beside running threads of gRPC, and of some fifteen such processes one dies of that
-    (https://github.com/ray-project/ray/issues/63202); Ray's client tells of it after 40 seconds.
+    (https://github.com/ray-project/ray/issues/63202); Ray's client tells of it after 40 seconds. Between two of them
+    signals are heard.
     """
-    for _ in range(CLIENT_ATTEMPTS - 1):
-        with contextlib.suppress(ConnectionAbortedError):
-            ray.init(**choices)
+    for attempt in range(CLIENT_ATTEMPTS):
+        last = attempt == CLIENT_ATTEMPTS - 1
+        with contextlib.suppress(*([] if last else [ConnectionAbortedError])):
+            with contextlib.redirect_stdout(sys.stderr), _signals_are_ours(ray), _quiet_core():
+                ray.init(**choices)
             return
-    ray.init(**choices)
 
 
 @contextlib.contextmanager

@@ -50,8 +50,11 @@ class Place:
                 "folder, or empty this one (embed does with --overwrite)"
             )
         if there is None:
-            text = json.dumps({"key": self.key, **self.metadata}, indent=1)
-            parts.write_bytes(self.folder, MANIFEST, text.encode())
+            self._sign()
+
+    def _sign(self) -> None:
+        text = json.dumps({"key": self.key, **self.metadata}, indent=1)
+        parts.write_bytes(self.folder, MANIFEST, text.encode())
 
     @contextlib.contextmanager
     def claimed(self, *, overwrite: bool = False) -> Iterator[None]:
@@ -63,6 +66,8 @@ class Place:
             if not any(map(parts.list_parts, map(self.side, SET_NAMES))):
                 parts.remove(self.folder, (MANIFEST,))
             raise
+        if parts.read_bytes(self.folder, MANIFEST) is None:  # the same command failed beside this one, as above
+            self._sign()
 
 
 def _key_of(manifest: bytes) -> str:

@@ -54,6 +54,8 @@ def still_ended() -> Iterator[None]:
 def signals_later(before: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C and what ends the process wait for the end of the block, and of `before`; then they do what they did.
 
+    So they do where the block raises, too.
+
     Handlers that the block itself installs are gone behind it.
     """
     handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, *ENDING)} if _main() else {}
@@ -62,6 +64,7 @@ def signals_later(before: Callable[[], None]) -> Iterator[None]:
 
     def wait(number: int, frame: Any) -> None:
         if pressed and number == signal.SIGINT:
+            pressed.clear()
             plain[signal.SIGINT](number, frame)  # the second time at once
         pressed.append((number, frame))
 
@@ -72,10 +75,10 @@ def signals_later(before: Callable[[], None]) -> Iterator[None]:
     finally:
         for each, handler in plain.items():
             signal.signal(each, handler)
-    if pressed:
-        before()
-        number, frame = pressed[0]
-        plain[number](number, frame)
+        if pressed:
+            before()
+            number, frame = pressed[0]
+            plain[number](number, frame)
 
 
 def _main() -> bool:

@@ -297,9 +297,13 @@ def write_bytes(folder: str, name: str, data: bytes) -> None:
     try:
         system.create_dir(path, recursive=True)
         if isinstance(system, fs.LocalFileSystem):
-            temporary = f"{path}/.{name}.{secrets.token_hex(8)}.tmp"  # of any machine that shares the folder
-            Path(temporary).write_bytes(data)
-            Path(temporary).replace(f"{path}/{name}")
+            temporary = Path(f"{path}/.{name}.{secrets.token_hex(8)}.tmp")  # of any machine that shares the folder
+            try:
+                temporary.write_bytes(data)
+            except FileNotFoundError:  # a command that ends at this moment has removed the folder, which was empty
+                system.create_dir(path, recursive=True)
+                temporary.write_bytes(data)
+            temporary.replace(f"{path}/{name}")
         else:  # an object is there once its stream is closed
             with system.open_output_stream(f"{path}/{name}") as stream:
                 stream.write(data)
@@ -370,7 +374,8 @@ def _joined(parts: Sequence[Samples]) -> Samples:
     metadata: dict[str, Any] = {
         **first,
         "skipped": [item for part in parts for item in part.metadata.get("skipped", [])],
-        "notes": list(dict.fromkeys(note for part in parts for note in part.metadata.get("notes", []))),
+        "notes": _each_once(parts, "notes"),
+        "warnings": _each_once(parts, "warnings"),
         "conversions": {k: v for part in parts for k, v in part.metadata.get("conversions", {}).items()},
     }
     return Samples(
@@ -381,3 +386,7 @@ def _joined(parts: Sequence[Samples]) -> Samples:
         metadata=metadata,
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
     )
+
+
+def _each_once(parts: Sequence[Samples], key: str) -> list[str]:
+    return list(dict.fromkeys(line for part in parts for line in part.metadata.get(key, [])))

@@ -95,3 +95,11 @@ def _plain(value: Any) -> Any:
 def conversion_notes(conversions: Mapping[str, int]) -> list[str]:
     """How many images were converted in each way while decoding, a line each."""
     return [f"{counted(count, 'image')}: {what}" for what, count in sorted(conversions.items())]
+
+
+def conversions_in(metadata: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What was converted in each image, as parts say it; under this name somebody else's metadata may hold anything."""
+    found = metadata.get("conversions")
+    if not isinstance(found, dict) or not all(isinstance(phrases, list) for phrases in found.values()):
+        return {}
+    return found

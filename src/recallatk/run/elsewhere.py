@@ -143,7 +143,7 @@ class _Owner:
 
 
 def _end(remove: Callable[[str], None], folder: str, made: Sequence[str]) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(RecallatkError, OSError):  # it runs when nobody is left who would be told
         remove(folder)
     remove_empty(made)
 

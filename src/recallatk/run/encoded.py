@@ -20,7 +20,7 @@ from recallatk.evaluation import evaluate_embeddings
 from recallatk.images import DEFAULT_POLICY, DecodePolicy
 from recallatk.report import Provenance, Report
 from recallatk.run.cached import BEFORE, FROM_CACHE, cache_notes, encoded_notes, is_about_this_run, open_rows
-from recallatk.run.description import conversion_notes, describe_code, describe_encoder, with_texts
+from recallatk.run.description import conversion_notes, conversions_in, describe_code, describe_encoder, with_texts
 from recallatk.run.elsewhere import Elsewhere, encode_elsewhere
 from recallatk.run.environment import describe_environment
 from recallatk.run.kept import Kept, keeping, with_notes
@@ -375,7 +375,7 @@ def _provenance_of(loaded: Sequence[LoadedEmbeddings], data: Mapping[str, Any]) 
     warnings, notes, skipped = [], [], []
     converted: dict[str, Sequence[str]] = {}  # of each image once, whose copies may lie on both sides
     for file in loaded:
-        converted |= file.metadata.get("conversions", {})
+        converted |= conversions_in(file.metadata)
         warnings += file.metadata.get("warnings", [])
         notes += [*file.metadata.get("notes", []), *file.notes]
         skipped += [*(Skipped(**item) for item in file.metadata.get("skipped", [])), *file.skipped]
