@@ -95,7 +95,7 @@ def read_outline(source: Path | Any, name: str) -> Outline:
         kind, fixed = _list_of_numbers(file, column, name)
         metadata = file.metadata
         heights = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
-        first = None if fixed is not None else next(file.iter_batches(1, columns=[column]), None)
+        first = None if fixed is not None else next(file.iter_batches(1, columns=[column], use_threads=False), None)
         width = len(first.column(0)[0].as_py() or ()) if first is not None else fixed or 0
         return Outline(_samples(file, column, name), column, heights, width, np.dtype(kind.to_pandas_dtype()))
 
@@ -171,7 +171,7 @@ def _matrix(
     place: str | None = None
     start = 0
     # One array and small blocks: reading the whole column at once would hold it two or three times.
-    for batch in file.iter_batches(BLOCK_ROWS, row_groups=groups, columns=[column]):
+    for batch in file.iter_batches(BLOCK_ROWS, row_groups=groups, columns=[column], use_threads=False):
         block = batch.column(column)
         if block.null_count:
             raise _empty_cell(

@@ -161,8 +161,8 @@ def load_report(folder: str | os.PathLike[str]) -> Report:
     if not (folder / QUERIES).is_file():
         raise RecallatkError(f"{folder}: {QUERIES} is missing beside {RECORD}; the run is not complete")
     try:
-        with (folder / QUERIES).open("rb") as stream:
-            table = pq.read_table(stream, use_threads=False)
+        with (folder / QUERIES).open("rb") as stream, pq.ParquetFile(stream) as file:
+            table = file.read(use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise RecallatkError(f"{folder / QUERIES}: cannot be read as Parquet: {_reason(error)}") from error
     queries = from_arrow(table)

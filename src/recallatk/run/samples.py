@@ -101,8 +101,8 @@ def _read(path: Path) -> dict[str, tuple[SampleSet, tuple[str, ...] | None]]:
     import pyarrow.parquet as pq
 
     try:
-        with path.open("rb") as stream:
-            columns: dict[str, list[Any]] = pq.read_table(stream, use_threads=False).to_pydict()
+        with path.open("rb") as stream, pq.ParquetFile(stream) as file:
+            columns: dict[str, list[Any]] = file.read(use_threads=False).to_pydict()
         roles = columns.pop("role")
         found = {}
         for role in dict.fromkeys(roles):
