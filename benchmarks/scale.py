@@ -1,4 +1,4 @@
-"""Ranking on a cluster: overhead against the single process, strong and weak scaling, bytes moved, memory of a worker.
+"""Ranking on a cluster: overhead against one process, strong and weak scaling, bytes, memory, and the model beside it.
 
 `python benchmarks/scale.py` starts nodes of Ray on this machine, each with one core, and prints Markdown. Nodes share
 the machine, so that more of them than there are free cores say nothing of wall seconds; processor seconds still do.
@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 
-from recallatk.cluster import estimate_ranking, joined, plan_ranking, rank
+from recallatk.cluster import Node, estimate_ranking, joined, plan_ranking, rank
+from recallatk.cluster.estimate import Estimate
 from recallatk.cores import usable_cores
 from recallatk.ranking import Ranking, stream_grid
 from recallatk.ranking import rank as rank_here
@@ -164,82 +166,101 @@ def shown(took: Took) -> tuple[str, ...]:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=100_000, help="queries and gallery items of the overhead")
+    parser.add_argument("--rows", type=int, default=100_000, help="queries and gallery items")
     parser.add_argument("--dim", type=int, default=256)
     parser.add_argument("--nodes", type=int, nargs="*", default=[1, 2, 4])
-    parser.add_argument("--rounds", type=int, default=2, help="of the overhead; the faster of each is taken")
+    parser.add_argument("--rounds", type=int, default=2, help="of all but depth all; the faster of each is taken")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.run:
         folder, *what = json.loads(chosen.run)
         print(json.dumps(dataclasses.asdict(run(Path(folder), *what))))
         return
-    n, d = chosen.rows, chosen.dim
+    n, d, most = chosen.rows, chosen.dim, max([1, *chosen.nodes])
     print(f"{usable_cores()} cores here, shared with whatever else runs; load {os.getloadavg()[0]:.1f}\n")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        make_files(folder, {"query": n, "gallery": n * max(1, max([1, *chosen.nodes]) // 2)}, d)
-        header = ("", "wall s", "processor s", "of these here", "worker MB", "tasks")
+        make_files(folder, {"query": n, "gallery": n * most}, d)
         print(f"Overhead: {n:,} x {n:,} x {d}, one core\n")
-        line(*header, "against one process")
-        line(*["---"] * 7)
+        head("against one process")
         for queries, what in ((n, "queries and gallery"), (None, "a set against itself")):
-            pairs = [
-                (in_a_process(folder, queries, n, None), on_nodes(folder, 1, queries, n)) for _ in range(chosen.rounds)
-            ]
-            alone, there = (min(runs, key=lambda took: took.processor) for runs in zip(*pairs, strict=True))
-            assert alone.ahead == there.ahead, "the counts differ"
-            line(f"{what}: one process", *shown(alone), "")
-            ratio = f"processor {there.processor / alone.processor - 1:+.1%}, wall {there.wall / alone.wall - 1:+.1%}"
-            line(f"{what}: a cluster of one core", *shown(there), ratio)
+            alone, there = faster(
+                chosen.rounds,
+                functools.partial(in_a_process, folder, queries, n, None),
+                functools.partial(on_nodes, folder, 1, queries, n),
+            )
+            line(f"{what}: one process", *shown(alone), "", "")
+            line(f"{what}: a cluster of one core", *shown(there), by_model(queries, n, d, 1), against(there, alone))
             report_bytes(there, queries, n, d)
         deep = n // 5
         print(f'\nDepth "all": {deep:,} of ten labels against themselves x {d}\n')
-        line(*header, "against one process")
-        line(*["---"] * 7)
+        head("against one process")
         alone, there = in_a_process(folder, None, deep, None, 10), on_nodes(folder, 1, None, deep, 10)
         assert alone.ahead == there.ahead, "the counts differ"
-        line("one process", *shown(alone), "")
-        line("a cluster of one core", *shown(there), f"processor {there.processor / alone.processor - 1:+.1%}")
+        line("one process", *shown(alone), "", "")
+        line("a cluster of one core", *shown(there), "", against(there, alone))
         least = there.levels * LEVEL / 1e6
         ratio = f"{there.moved / least:.2f} times that"
-        line(f"bytes: {there.moved:,.0f} MB moved", f"least {least:,.0f} MB", ratio, *[""] * 4)
-        small = n // 2
-        print(f"\nStrong scaling: {small:,} x {small:,} x {d}\n")
-        line(*header, "speed-up", "efficiency by processor time")
-        line(*["---"] * 8)
-        first: Took | None = None
-        for nodes in chosen.nodes:
-            took = on_nodes(folder, nodes, small, small)
-            first = first or took
-            line(
-                f"{nodes} nodes",
-                *shown(took),
-                f"{first.wall / took.wall:.2f}",
-                f"{first.processor / took.processor:.2f}",
+        line(f"bytes: {there.moved:,.0f} MB moved", f"least {least:,.0f} MB", ratio, *[""] * 5)
+        for title, queries, growing in (
+            (f"Strong scaling: {n:,} x {n:,} x {d}", n, False),
+            (f"Strong scaling: {n:,} x {d} against itself", None, False),
+            (f"Weak scaling: {n:,} queries, {n:,} gallery items a node, x {d}", n, True),
+        ):
+            print(f"\n{title}\n")
+            head("efficiency")
+            sizes = {nodes: n * nodes if growing else n for nodes in chosen.nodes}
+            took = faster(
+                chosen.rounds,
+                *(functools.partial(on_nodes, folder, nodes, queries, size) for nodes, size in sizes.items()),
+                same=not growing,
             )
-        print(f"\nWeak scaling: {small:,} queries, {small:,} gallery items for each node\n")
-        line(*header, "processor s a node")
-        line(*["---"] * 7)
-        for nodes in chosen.nodes:
-            took = on_nodes(folder, nodes, small, min(small * nodes, n * max(1, max([1, *chosen.nodes]) // 2)))
-            line(f"{nodes} nodes", *shown(took), f"{took.processor / nodes:.1f}")
+            for (nodes, size), one in zip(sizes.items(), took, strict=True):
+                efficiency = took[0].wall / one.wall * (chosen.nodes[0] / nodes) ** (not growing)
+                line(f"{nodes} nodes", *shown(one), by_model(queries, size, d, nodes), f"{efficiency:.2f}")
+
+
+def faster(rounds: int, *runs: Callable[[], Took], same: bool = True) -> list[Took]:
+    """The faster of each of these runs, which take turns; with `same`, all must have the same counts."""
+    took = [[run() for run in runs] for _ in range(rounds)]
+    counts = {one.ahead for each in took for one in each}
+    assert not same or len(counts) == 1, "the counts differ"
+    return [min(each, key=lambda one: one.wall) for each in zip(*took, strict=True)]
+
+
+def head(last: str) -> None:
+    """The header of a table."""
+    names = ("", "wall s", "processor s", "of these here", "worker MB", "tasks", "wall s by the model", last)
+    line(*names)
+    line(*["---"] * len(names))
+
+
+def against(there: Took, alone: Took) -> str:
+    """How much more a cluster takes."""
+    return f"wall {there.wall / alone.wall - 1:+.1%}, processor {there.processor / alone.processor - 1:+.1%}"
+
+
+def expected(queries: int | None, n: int, d: int, nodes: int) -> Estimate:
+    """What the scaling model says of nodes of one core."""
+    alone, q = queries is None, n if queries is None else queries
+    machines = [Node(f"node {number}", 1, 0, 8 * 10**9) for number in range(nodes)]
+    plan = plan_ranking(q, n, d, machines, alone=alone, memory=MEMORY)
+    return estimate_ranking(q, n, d, plan, machines, alone=alone)
+
+
+def by_model(queries: int | None, n: int, d: int, nodes: int) -> str:
+    """The seconds of it."""
+    return f"{expected(queries, n, d, nodes).seconds:.1f}"
 
 
 def report_bytes(took: Took, queries: int | None, n: int, d: int) -> None:
     """What moved and was read, beside the least that could."""
-    alone, q = queries is None, n if queries is None else queries
-    from recallatk.cluster.engine import Node
-
-    node = (Node("one", 1, 0, 8 * 10**9),)
-    plan = plan_ranking(q, n, d, node, alone=alone, memory=MEMORY)
-    found = estimate_ranking(q, n, d, plan, node, alone=alone)
-    least = (0 if alone else 4 * d * q) + 40 * q
+    least = 40 * n if queries is None else (4 * d + 40) * queries
     line(
         f"bytes: given to and by tasks {took.moved:,.0f} MB",
         f"least that must move {least / 1e6:,.0f} MB",
-        f"read of the gallery {found.read / 1e6:,.0f} MB, least {4 * d * n / 1e6:,.0f} MB",
-        *[""] * 4,
+        f"read of the gallery {expected(queries, n, d, 1).read / 1e6:,.0f} MB, least {4 * d * n / 1e6:,.0f} MB",
+        *[""] * 5,
     )
 
 

@@ -21,13 +21,19 @@ def corners(images):
     return np.stack([np.asarray(image.resize((2, 2)), np.float32).reshape(-1) for image in images])
 
 
+def pictures(folder, n, rng):
+    """The paths of so many small images of noise, of which no two are alike."""
+    paths = [folder / f"{number}.png" for number in range(n)]
+    for path in paths:
+        Image.fromarray(rng.integers(0, 256, (5, 4, 3), np.uint8)).save(path)
+    return paths
+
+
 def test_another_pipeline_gives_the_rows_of_one_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_encoding, "encoded_rows", other_pipeline)
     monkeypatch.setattr(cluster_encoding, "PART_ROWS", 8)
     rng = np.random.default_rng(3)
-    paths = [tmp_path / f"{number}.png" for number in range(40)]
-    for path in paths:
-        Image.fromarray(rng.integers(0, 256, (5, 4, 3), np.uint8)).save(path)
+    paths = pictures(tmp_path, 40, rng)
     paths[9].write_bytes(paths[1].read_bytes())  # a copy, which is in another part
     paths[20].write_bytes(b"no image")
     sets = [ImageSet(some, [path.name for path in some], ["a"] * len(some)) for some in (paths[:15], paths[15:])]
@@ -48,9 +54,7 @@ def test_what_was_skipped_before_encoding_is_no_image_of_the_other_side(tmp_path
     """Equal ids of queries and gallery are two images in some benchmarks, and parts say what the data set lacks."""
     monkeypatch.setattr(cluster_encoding, "encoded_rows", other_pipeline)
     rng = np.random.default_rng(4)
-    paths = [tmp_path / f"{number}.png" for number in range(4)]
-    for path in paths[:3]:
-        Image.fromarray(rng.integers(0, 256, (5, 4, 3), np.uint8)).save(path)
+    paths = pictures(tmp_path, 4, rng)
     paths[3].write_bytes(b"no image")
     sets = [ImageSet(paths[:1], ["b"], ["x"]), ImageSet(paths[1:], ["a", "b", "c"], ["x", "x", "x"])]
     job = Job(lambda: corners, {}, None, 3, True, DEFAULT_POLICY, "skip")
@@ -68,9 +72,7 @@ def test_warnings_of_an_interrupted_run_are_told_whichever_part_has_them(tmp_pat
     monkeypatch.setattr(cluster_encoding, "encoded_rows", other_pipeline)
     monkeypatch.setattr(cluster_encoding, "PART_ROWS", 2)
     rng = np.random.default_rng(5)
-    paths = [tmp_path / f"{number}.png" for number in range(4)]
-    for path in paths:
-        Image.fromarray(rng.integers(0, 256, (5, 4, 3), np.uint8)).save(path)
+    paths = pictures(tmp_path, 4, rng)
     sets = [ImageSet(paths, [path.name for path in paths], ["a"] * 4)]
     job = Job(lambda: corners, {}, None, 3, True, DEFAULT_POLICY, "error")
     encode_on(AnyOrder(rng), sets, job, Place(str(tmp_path / "rows"), "key", {}))  # as earlier versions wrote it

@@ -144,7 +144,7 @@ class Engine(abc.ABC):
         Raises:
             RecallatkError: the function raised it, or the cluster lost the process.
         """
-        raise NotImplementedError("an engine that is no client is inside")
+        raise NotImplementedError(f"{type(self).__name__} cannot be asked this; only an engine with `client` is")
 
     def _tell(self) -> None:
         if self.told is not None:

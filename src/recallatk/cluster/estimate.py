@@ -18,7 +18,7 @@ from recallatk.cluster.plan import (
 from recallatk.memory import megabytes
 from recallatk.wording import counted
 
-# The scaling model: measured by `benchmarks/scale.py --constants` on one core of an Intel processor with AVX-512 VNNI.
+# The scaling model, of one core with AVX-512 VNNI. `benchmarks/scale.py` prints what it says beside what is measured.
 SECONDS_A_NUMBER = 1.2e-8
 """To read a coordinate of a task's rows, bring it to the grid and pack it."""
 

@@ -22,6 +22,7 @@ from recallatk.extras import import_extra
 from recallatk.types import ChoiceError, RecallatkError, first_line
 
 CLIENT_ATTEMPTS = 3
+"""So often a client asks the head of a cluster to let it in."""
 
 
 @contextlib.contextmanager
@@ -128,15 +129,19 @@ def _init(ray: Any, choices: dict[str, Any]) -> None:
     """Begin, over ray:// again where the process that the head starts for this client dies as it begins.
 
     It is forked beside running threads of gRPC, and of some fifteen such processes one dies of that
-    (https://github.com/ray-project/ray/issues/63202); Ray's client tells of it after 40 seconds. Between two of them
-    signals are heard.
+    (https://github.com/ray-project/ray/issues/63202); Ray's client tells of it after 40 seconds.
     """
-    for attempt in range(CLIENT_ATTEMPTS):
-        last = attempt == CLIENT_ATTEMPTS - 1
-        with contextlib.suppress(*([] if last else [ConnectionAbortedError])):
-            with contextlib.redirect_stdout(sys.stderr), _signals_are_ours(ray), _quiet_core():
-                ray.init(**choices)
+    for _ in range(CLIENT_ATTEMPTS - 1):
+        with contextlib.suppress(ConnectionAbortedError):
+            _init_once(ray, choices)
             return
+    _init_once(ray, choices)
+
+
+def _init_once(ray: Any, choices: dict[str, Any]) -> None:
+    """Begin; signals that come meanwhile are heard at the end of it, so also between two attempts."""
+    with contextlib.redirect_stdout(sys.stderr), _signals_are_ours(ray), _quiet_core():
+        ray.init(**choices)
 
 
 @contextlib.contextmanager

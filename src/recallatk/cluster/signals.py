@@ -52,11 +52,9 @@ def still_ended() -> Iterator[None]:
 
 @contextlib.contextmanager
 def signals_later(before: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and what ends the process wait for the end of the block, and of `before`; then they do what they did.
+    """Ctrl-C and what ends the process wait for the end of the block, however it ends, and of `before`.
 
-    So they do where the block raises, too.
-
-    Handlers that the block itself installs are gone behind it.
+    Then they do what they did. Handlers that the block itself installs are gone behind it.
     """
     handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, *ENDING)} if _main() else {}
     plain: dict[int, Any] = {each: handler for each, handler in handlers.items() if callable(handler)}

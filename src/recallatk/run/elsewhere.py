@@ -127,9 +127,10 @@ def _folder(
     if cache is None:
         folder, made = tempfile.mkdtemp(prefix="recallatk-"), ()
     else:
-        made = not_there(str(cache.encoded))
+        around = cache.encoded
+        outside = not_there(str(around.parent))
         folder = str(cache.parts(key))
-        made = (folder, *(made or (str(cache.encoded),)))
+        made = (folder, str(around), *outside)
     # Of rows that are not known nobody can ask again.
     stay = cache is not None and known
     return folder, None if stay else _Owner(shutil.rmtree, folder, made), made
